@@ -1,0 +1,52 @@
+"""Q5_K: 256 codes of 5 bits; 8 sub-scales and minima of 6 bits under two half-precision scales.
+
+Block, 176 bytes:  d f16 at 0 | dmin f16 at 2 | scales u8[12] at 4 | qh u8[32] at 16
+                   | qs u8[128] at 48
+                   weight[i] = (d * sc[i / 32]) * code[i] - (dmin * mn[i / 32])
+                   low 4 bits of codes 64 g + i and 64 g + 32 + i: low and high nibble of
+                   qs[32 g + i], i < 32; bit 4 of code[32 j + i]: bit j of qh[i]
+                   sc, mn: `layout.scales6`
+Strip, 16 rows:    d f16[16] | dmin f16[16] | 12 planes of 16 bytes, the scales as stored
+                   | 8 times: 4 nibble units of 8 k, 1 unit of their bits 4
+Checked: tests/golden/quant/test_formats.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quant.formats import layout
+from quant.formats.layout import F32, U8, Ints
+
+VALUES, BYTES = 256, 176
+_SHIFTS = np.arange(8, dtype=np.uint8)[:, None]
+
+
+def decode(blocks: U8) -> F32:
+    """(..., n_blocks, 176) -> (..., n_blocks * 256)."""
+    return layout.decode_k(blocks, _codes(blocks))
+
+
+def pack(blocks: U8) -> U8:
+    """(rows, n_blocks, 176) -> (ceil(rows / 16), n_blocks, 2816)."""
+    return layout.strips(
+        blocks,
+        lambda b: [
+            b[..., :2],
+            b[..., 2:4],
+            layout.planes(b[..., 4:16]),
+            layout.code5_units(_codes(b)),
+        ],
+    )
+
+
+def ints(blocks: U8) -> Ints:
+    """(rows, n_blocks, 176) -> codes 0..31, sub-scales and minima 0..63, d and dmin."""
+    return layout.ints_k(blocks, _codes(blocks))
+
+
+def _codes(blocks: U8) -> U8:
+    high = blocks[..., None, 16:48] >> _SHIFTS & 1
+    low = layout.split_nibbles(blocks[..., 48:], 32)
+    codes: U8 = np.bitwise_or(low, np.left_shift(high.reshape(*blocks.shape[:-1], 256), 4))
+    return codes
