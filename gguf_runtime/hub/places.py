@@ -1,0 +1,42 @@
+"""Where models live.
+
+`GGUF_RUNTIME_MODELS`, else `$XDG_DATA_HOME/gguf-runtime/models`, else the data folder that the
+system keeps for programs. Reading never creates a folder.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gguf_runtime.errors import MachineError
+
+MAGIC = b"GGUF"
+
+
+def models_dir() -> Path:
+    """The folder of pulled models; it need not exist."""
+    named = os.environ.get("GGUF_RUNTIME_MODELS")
+    if named:
+        return Path(named).expanduser()
+    data_home = os.environ.get("XDG_DATA_HOME")
+    if data_home and os.path.isabs(data_home):
+        return Path(data_home) / "gguf-runtime" / "models"
+    import platformdirs
+
+    folder = platformdirs.user_data_path("gguf-runtime", appauthor=False)
+    if not folder.is_absolute():
+        raise MachineError(
+            "no home folder is known to keep models in",
+            hint="name one: export GGUF_RUNTIME_MODELS=/some/folder",
+        )
+    return folder / "models"
+
+
+def has_magic(path: Path) -> bool:
+    """Whether a file starts as GGUF files do, whatever its name."""
+    try:
+        with path.open("rb") as f:
+            return f.read(4) == MAGIC
+    except OSError:
+        return False
