@@ -1,0 +1,83 @@
+"""AVX2 + FMA + F16C: two registers a strip; dot products in int16 pairs by vpmaddubsw.
+
+vpmaddubsw adds two products of an unsigned and a signed byte in int16. Its results are added in int16 too and widened
+once per sub-group by vpmaddwd, which multiplies by the sub-scale at the same time. Only the final value must fit, so
+the accumulator starts at the correction that centres the codes and may wrap on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from llvmlite import ir
+
+from quant.simd.dots import SUM16, SUM32, Codes
+from quant.simd.isa.x86 import X86
+from quant.simd.values import A, Addr, S, W
+
+I16, I32 = ir.IntType(16), ir.IntType(32)
+
+
+class Avx2(X86):
+    """Words for AVX2."""
+
+    isa = "avx2"
+    P = 2
+    tile: ClassVar[tuple[int, int]] = (1, 3)
+    tile_float: ClassVar[tuple[int, int]] = (1, 4)
+    asm_register = "x"
+
+    def reg_type(self, kind: str) -> Any:
+        return super().reg_type("H" if kind in "AS" else kind)
+
+    def _maddubs(self, u: Any, x: Any) -> Any:
+        return self.intrinsic("llvm.x86.avx2.pmadd.ub.sw", self.reg_type("H"), [u, x])
+
+    def _madd(self, x: Any, y: Any) -> Any:
+        return self.intrinsic("llvm.x86.avx2.pmadd.wd", self.reg_type("W"), [x, y])
+
+    def steps_held(self, codes: Codes) -> int:
+        """15 * 127 * 16 and 16 * 127 * 16 fit an int16, 31 * 127 * 8 too; codes of 8 bits are held as int32."""
+        return 4 if codes.bits == 5 and not codes.center else 8
+
+    def acc_start(self, codes: Codes, sums: Addr, n: int) -> A:
+        if codes.signed or not codes.center:
+            return A([self.const("H", 0)] * self.P)
+        pair = self.b.bitcast(self.splat_reg(self.load_raw(sums, I32), self.lanes), self.reg_type("H"))
+        return A([self.b.mul(pair, self.const("H", -codes.center))] * self.P)
+
+    def dot_reg(self, acc: Any, u: Any, x: Any, codes: Codes) -> Any:
+        if not codes.signed:
+            return self.b.add(acc, self._maddubs(u, x))
+        # |u| * (x with the sign of u): 128 * 127 * 2 fits, and the sum is widened at once.
+        zero = self.const("B", 0)
+        size = self.b.select(self.b.icmp_signed("<", u, zero), self.b.sub(zero, u), u)
+        signed = self.intrinsic("llvm.x86.avx2.psign.b", self.reg_type("B"), [x, u])
+        w = self._madd(self._maddubs(size, signed), self.const("H", 1))
+        return self.b.bitcast(self.b.add(self.b.bitcast(acc, self.reg_type("W")), w), self.reg_type("H"))
+
+    def acc_w(self, acc: A, scale: S | None, codes: Codes) -> W:
+        if codes.signed:
+            return self.each(W, lambda r: self.b.bitcast(r, self.reg_type("W")), acc)
+        if scale is None:
+            return self.each(W, lambda r: self._madd(r, self.const("H", 1)), acc)
+        return self.each(W, self._madd, acc, scale)
+
+    def scale_reg(self, x: Any, signed: bool) -> Any:
+        pairs = self.shuffle(x, self.undef(x.type), [k // 2 for k in range(2 * self.lanes)])
+        return (self.b.sext if signed else self.b.zext)(pairs, self.reg_type("S"))
+
+    def store_sums(self, w0: W, w1: W, sums: Addr, g: int) -> None:
+        s0, s1 = (self._pair_sums(w) for w in (w0, w1))
+        both = self.b.add(s0, s1)
+        for a, s in ((SUM16 + g * 8, s0), (SUM16 + g * 8 + 4, s1), (SUM32 + g * 4, both)):
+            self.store_raw(sums + a, s)
+
+    def _pair_sums(self, w: W) -> Any:
+        """(sum over k % 4 < 2, sum over the others) of 16 codes, <2 x int16>."""
+        x = self.b.add(w.regs[0], w.regs[1])  # lane j: k = j and j + 8, so k % 4 is kept
+        u = self.undef(x.type)
+        x = self.b.add(self.shuffle(x, u, [0, 1, 2, 3]), self.shuffle(x, u, [4, 5, 6, 7]))
+        u = self.undef(x.type)
+        x = self.b.add(self.shuffle(x, u, [0, 2]), self.shuffle(x, u, [1, 3]))
+        return self.b.trunc(x, ir.VectorType(I16, 2))
