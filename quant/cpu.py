@@ -1,0 +1,291 @@
+"""What this machine is: instruction set, cores this process may use, caches, memory.
+
+Facts come from the system at run time: never from a compiler, never by arithmetic on a core count.
+Every function takes `root`, the folder that holds /proc and /sys, so that a test can fake a machine.
+Other systems than Linux are asked in `quant.cpuid`. Imports neither numpy nor numba.
+
+Names of instruction sets, lowest first; each one's machine code runs on all that follow it:
+
+x86-64   generic · avx2 (AVX2, FMA, F16C) · avx512vnni (AVX-512 F BW DQ VL and VNNI)
+Arm64    generic · neondot (dot product, half-precision arithmetic)
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from quant import cgroup
+from quant.errors import QuantError
+
+_AVX2 = frozenset({"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "movbe", "popcnt", "sse4_2"})
+_AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"})
+_DOT = frozenset({"asimd", "asimddp", "asimdhp"})
+
+# family -> (name, what the CPU must have), lowest first
+_LEVELS: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {
+    "x86": (("generic", frozenset()), ("avx2", _AVX2), ("avx512vnni", _AVX2 | _AVX512)),
+    "arm": (("generic", frozenset()), ("neondot", _DOT)),
+    "other": (("generic", frozenset()),),
+}
+_MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}
+
+# Cores whose capacity or top frequency is below this share of the best one's belong to a lower
+# class: efficient cores reach 0.3 to 0.75, favoured cores of one class differ by at most a tenth.
+SAME_CLASS = 0.8
+
+
+class Cores:
+    """Which CPUs this process may use, and how many threads are worth starting."""
+
+    __slots__ = ("allowed", "performance", "quota")
+
+    def __init__(
+        self, allowed: tuple[int, ...], performance: tuple[int, ...], quota: float | None
+    ) -> None:
+        self.allowed = allowed  # logical CPUs of the affinity mask
+        self.performance = performance  # one logical CPU per allowed core of the best class
+        self.quota = quota  # CPUs' worth of time that the control group grants; None: no limit
+
+    @property
+    def threads(self) -> int:
+        """The default thread count: performance cores, at most the quota rounded down."""
+        n = len(self.performance)
+        # Rounding up would have the group throttled, and with it every thread of a step.
+        return max(1, n if self.quota is None else min(n, int(self.quota)))
+
+
+class Cache:
+    """One data or unified cache as seen from the first performance core."""
+
+    __slots__ = ("level", "line_bytes", "shared_by", "size_bytes")
+
+    def __init__(self, level: int, size_bytes: int, line_bytes: int, shared_by: int) -> None:
+        self.level = level
+        self.size_bytes = size_bytes
+        self.line_bytes = line_bytes
+        self.shared_by = shared_by  # logical CPUs
+
+
+class Memory:
+    """Bytes: what the machine has, what this process may have, what is to be had now."""
+
+    __slots__ = ("available_bytes", "limit_bytes", "total_bytes")
+
+    def __init__(self, total_bytes: int, limit_bytes: int | None, available_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self.limit_bytes = limit_bytes  # the tightest control group or address-space limit
+        self.available_bytes = available_bytes
+
+
+# ---- instruction set -------------------------------------------------------------------------
+
+
+def family(machine: str | None = None) -> str:
+    """ "x86", "arm" or "other"."""
+    name = machine if machine is not None else _machine()
+    # A 32-bit Python on a 64-bit CPU runs 32-bit code.
+    return _MACHINES.get(name.lower(), "other") if sys.maxsize > 2**32 else "other"
+
+
+def features(root: str = "/", machine: str | None = None) -> frozenset[str]:
+    """Features of this CPU that the system lets programs use, by their names in /proc/cpuinfo."""
+    kind = family(machine)
+    if sys.platform == "linux" or root != "/":
+        # Arm: the auxiliary vector is what the kernel promises; cpuinfo may be another machine's.
+        found = frozenset[str]() if kind == "x86" or root != "/" else _hwcap()
+        found = found or _cpuinfo(root)
+        if found or root != "/":
+            return found
+    from quant import cpuid
+
+    return cpuid.features(kind)
+
+
+def supported(root: str = "/", machine: str | None = None) -> tuple[str, ...]:
+    """Instruction sets with kernels that this CPU can run, lowest first."""
+    has = features(root, machine)
+    return tuple(name for name, needs in _LEVELS[family(machine)] if needs <= has)
+
+
+def missing(name: str, root: str = "/", machine: str | None = None) -> tuple[str, ...]:
+    """Features that this CPU lacks for instruction set `name`, sorted."""
+    needs = dict(_LEVELS[family(machine)])[name]
+    return tuple(sorted(needs - features(root, machine)))
+
+
+def isa(root: str = "/", machine: str | None = None, override: str | None = None) -> str:
+    """The instruction set to use: the best one, or what GGUF_RUNTIME_ISA (or `override`) names.
+
+    QuantError when that name has no kernels or needs what this CPU lacks.
+    """
+    can = supported(root, machine)
+    asked = override if override is not None else os.environ.get("GGUF_RUNTIME_ISA", "")
+    asked = asked.strip().lower()
+    if not asked:
+        return can[-1]
+    if asked in can:
+        return asked
+    known = dict(_LEVELS[family(machine)])
+    if asked in known:
+        lacks = ", ".join(missing(asked, root, machine))
+        what = f"GGUF_RUNTIME_ISA={asked}: this CPU lacks {lacks}"
+    else:
+        what = f"GGUF_RUNTIME_ISA={asked}: no kernels of that name for this kind of CPU"
+    choices = ", ".join(can)
+    raise QuantError(
+        what, expected=f"one of {choices}", got=asked, hint=f"this CPU runs: {choices}"
+    )
+
+
+def lower(name: str, machine: str | None = None) -> str | None:
+    """The next lower instruction set; None below generic."""
+    names = [n for n, _ in _LEVELS[family(machine)]]
+    i = names.index(name)
+    return names[i - 1] if i else None
+
+
+def has_fma(root: str = "/", machine: str | None = None) -> bool:
+    """Whether float32 multiply-add with one rounding is an instruction; every Arm64 has it."""
+    kind = family(machine)
+    return kind == "arm" or (kind == "x86" and "fma" in features(root, machine))
+
+
+def _machine() -> str:
+    if sys.platform == "win32":
+        return os.environ.get("PROCESSOR_ARCHITECTURE", "")
+    return os.uname().machine
+
+
+def _hwcap() -> frozenset[str]:
+    from quant import cpuid
+
+    return cpuid.hwcap()
+
+
+def _cpuinfo(root: str) -> frozenset[str]:
+    """Features that all processors of /proc/cpuinfo have."""
+    common: frozenset[str] | None = None
+    for line in cgroup.read(os.path.join(root, "proc/cpuinfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            here = frozenset(value.split())
+            common = here if common is None else common & here
+    return common or frozenset()
+
+
+# ---- cores -----------------------------------------------------------------------------------
+
+
+def cores(root: str = "/", affinity: set[int] | None = None) -> Cores:
+    """The CPUs of this process: affinity, core classes, siblings, control group quota."""
+    if sys.platform != "linux" and root == "/":
+        from quant import cpuid
+
+        every = tuple(range(os.cpu_count() or 1))
+        return Cores(every, every[: cpuid.performance_cores() or len(every)], None)
+    if affinity is None:
+        affinity = set(os.sched_getaffinity(0)) if sys.platform == "linux" else set()
+    allowed = tuple(sorted(affinity)) or (0,)
+    return Cores(allowed, _performance(root, allowed), cgroup.cpu_quota(root))
+
+
+def _performance(root: str, allowed: tuple[int, ...]) -> tuple[int, ...]:
+    """The first logical CPU of each allowed core of the best class that is allowed."""
+    best = _best_class(root, allowed)
+    firsts: dict[object, int] = {}
+    for cpu in best:
+        firsts.setdefault(_siblings(root, cpu), cpu)
+    return tuple(firsts.values())
+
+
+def _best_class(root: str, allowed: tuple[int, ...]) -> list[int]:
+    # Intel's hybrid CPUs list each core type as a performance-counter device.
+    fast = parse_list(cgroup.read(os.path.join(root, "sys/devices/cpu_core/cpus")))
+    slow = parse_list(cgroup.read(os.path.join(root, "sys/devices/cpu_atom/cpus")))
+    if fast and slow:
+        return [cpu for cpu in allowed if cpu in fast] or list(allowed)
+    for fact in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        value = {cpu: _number(_cpu_path(root, cpu, fact)) for cpu in allowed}
+        if all(value.values()):
+            top = max(value.values())
+            return [cpu for cpu in allowed if value[cpu] >= SAME_CLASS * top]
+    return list(allowed)
+
+
+def _siblings(root: str, cpu: int) -> object:
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        group = parse_list(cgroup.read(_cpu_path(root, cpu, f"topology/{name}")))
+        if group:
+            return frozenset(group)
+    return cpu
+
+
+def parse_list(text: str) -> set[int]:
+    """The kernel's list format, "0-3,8": a set of numbers; what is not a number is left out."""
+    numbers: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def _cpu_path(root: str, cpu: int, name: str) -> str:
+    return os.path.join(root, f"sys/devices/system/cpu/cpu{cpu}", name)
+
+
+def _number(path: str) -> int:
+    text = cgroup.read(path).strip()
+    return int(text) if text.isdigit() else 0
+
+
+# ---- caches and memory -----------------------------------------------------------------------
+
+
+def caches(root: str = "/", cpu: int = 0) -> tuple[Cache, ...]:
+    """Data and unified caches of one CPU, nearest first; empty where the system does not tell."""
+    if sys.platform != "linux" and root == "/":
+        from quant import cpuid
+
+        return tuple(Cache(*facts) for facts in cpuid.caches())
+    found = []
+    for i in range(8):
+        base = _cpu_path(root, cpu, f"cache/index{i}")
+        if cgroup.read(f"{base}/type").strip() in ("Data", "Unified"):
+            size = _size(cgroup.read(f"{base}/size"))
+            shared = len(parse_list(cgroup.read(f"{base}/shared_cpu_list"))) or 1
+            line = _number(f"{base}/coherency_line_size") or 64
+            found.append(Cache(_number(f"{base}/level"), size, line, shared))
+    return tuple(sorted(found, key=lambda c: c.level))
+
+
+def _size(text: str) -> int:
+    text = text.strip()
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+    digits = text.rstrip("KMG")
+    return int(digits) * unit if digits.isdigit() else 0
+
+
+def memory(root: str = "/") -> Memory:
+    """Total, limit and what can still be had: the machine's free memory and every limit above us."""
+    if sys.platform != "linux" and root == "/":
+        from quant import cpuid
+
+        total, free = cpuid.memory()
+        return Memory(total, None, free)
+    facts: dict[str, int] = {}
+    for line in cgroup.read(os.path.join(root, "proc/meminfo")).splitlines():
+        name, _, value = line.partition(":")
+        number = value.strip().removesuffix("kB").strip()
+        if number.isdigit():
+            facts[name] = int(number) * 1024
+    total = facts.get("MemTotal", 0)
+    # Before Linux 3.14 there was no MemAvailable.
+    available = facts.get("MemAvailable", facts.get("MemFree", 0) + facts.get("Cached", 0))
+    limits = cgroup.memory_limits(root)
+    if root == "/":
+        limits += cgroup.address_space()
+    limits = [(limit, used) for limit, used in limits if limit < total or not total]
+    free = min([available, *(max(0, limit - used) for limit, used in limits)])
+    return Memory(total, min((limit for limit, _ in limits), default=None), free)
