@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from gguf_runtime.hub.places import models_dir
 
@@ -74,5 +75,5 @@ def _catalog_file() -> Path:
     return copy if copy.exists() else _HERE.parents[1] / "models" / "catalog.toml"
 
 
-def _frozen(value: object) -> object:
+def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value

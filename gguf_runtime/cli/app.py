@@ -1,0 +1,15 @@
+"""The table of commands. A command's module is imported when the command is asked for."""
+
+from __future__ import annotations
+
+from gguf_runtime.cli.dispatch import Row, dispatch
+
+COMMANDS = (
+    Row("list", "models.list_models", "models on this machine and models that can be pulled"),
+    Row("pull", "models.pull_model", "fetch a model of the catalog and check its digest"),
+)
+
+
+def main() -> int:
+    """Entry of `gguf-runtime` and `gg`; returns the exit code."""
+    return dispatch(COMMANDS)

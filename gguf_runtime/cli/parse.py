@@ -1,0 +1,256 @@
+"""From a typed function to a command: typer reads the signature, the words and checks are ours.
+
+Typer alone would render help with rich and convert values with pydantic, which costs 75 ms of CPU on
+every start; so help is written here, and plain types are converted here, with messages that name
+the option, what it takes, and what it got.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, get_args, get_origin
+
+import typer
+from typer.core import TyperCommand, TyperOption
+from typer.exceptions import TyperException
+
+from gguf_runtime.cli.terminal import Terminal
+from gguf_runtime.errors import ExitCode
+from gguf_runtime.hub.resolve import suggestion
+
+# Spellings of other programs: they work, and help does not list them.
+OLD_SPELLINGS = frozenset(
+    [
+        "--temp",
+        "--n-predict",
+        "--predict",
+        "--max-new-tokens",
+        "--ctx-size",
+        "--system-prompt",
+    ]
+)
+# Options of other programs that make no sense here, and why.
+FOREIGN = {
+    "-ngl": "there is no GPU to give layers to",
+    "--n-gpu-layers": "there is no GPU to give layers to",
+    "--gpu-layers": "there is no GPU to give layers to",
+    "-fa": "attention is always computed in one pass",
+    "--flash-attn": "attention is always computed in one pass",
+    "--mlock": "weights are repacked into memory of their own; nothing is locked",
+    "--no-mmap": "the file is read once, in windows, and let go",
+}
+SECTIONS = ("prompt", "answer", "sampling", "machine", "output", "other")
+WIDTH = 100
+
+
+class UsageError(Exception):
+    """Wrong usage: exit code 2."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(lines[0])
+        self.lines = list(lines)
+
+
+def common(
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="no progress and no notices, only errors")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="say more about the work")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="tracebacks and the library's log")
+    ] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="no colours")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="exit code 6 when there was any notice")
+    ] = False,
+) -> None:
+    """Options that every command has."""
+
+
+class Command(TyperCommand):
+    """A command with our help text."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Usage, what it does, arguments, options by section."""
+        return "\n".join(_help_lines(self, ctx.command_path))
+
+
+def build(name: str, body: Callable[..., ExitCode | None]) -> TyperCommand:
+    """A command of a function whose parameters are annotated with typer's Argument and Option."""
+    command = _read(name, body)
+    command.params.extend(p for p in _read("common", common).params)
+    for param in command.params:
+        param._runtime_param = Plain()  # type: ignore[attr-defined]
+    return command
+
+
+def call(command: TyperCommand, program: str, args: list[str], terminal: Terminal) -> ExitCode:
+    """Parse, set the terminal up, run the body."""
+    _refuse_foreign(args, command)
+    inner = command.callback
+    assert inner is not None
+
+    def with_terminal(**values: Any) -> Any:
+        for field in ("quiet", "verbose", "debug", "no_color", "strict"):
+            setattr(terminal, field, values.pop(field) or getattr(terminal, field))
+        terminal.setup()
+        return inner(**values)
+
+    command.callback = with_terminal
+    try:
+        with command.make_context(f"{program} {command.name}", args) as ctx:
+            code = command.invoke(ctx)
+    except typer.Exit as e:
+        return ExitCode(e.exit_code)
+    except TyperException as e:
+        raise _usage(e, command, program) from e
+    return ExitCode.DONE if code is None else code
+
+
+class Plain:
+    """Converts the words of the command line; stands in for typer's pydantic adapter."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value in the type that the signature asks for."""
+        kind = param.type_descriptor.annotation
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if get_origin(kind) is list:
+            (kind,) = get_args(kind)
+            return [_convert(v, kind, param) for v in value]
+        return _convert(value, kind, param)
+
+
+def _read(name: str, body: Callable[..., Any]) -> TyperCommand:
+    app = typer.Typer(rich_markup_mode=None, add_completion=False)
+    settings = {"help_option_names": ["-h", "--help"]}
+    app.command(name, cls=Command, context_settings=settings)(body)
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+def _convert(value: Any, kind: Any, param: Any) -> Any:
+    name = max(param.opts, key=len)
+    choices = param.type_descriptor.choices
+    if choices is not None:
+        if value in choices:
+            return value
+        near = suggestion(str(value), [str(c) for c in choices])
+        raise UsageError(
+            f"{name}: unknown choice",
+            f"expected {', '.join(map(str, choices))}, got {value!r}",
+            *([f"did you mean {near}?"] if near else []),
+        )
+    if kind not in (int, float) or isinstance(value, bool):
+        return value
+    words = "a whole number" if kind is int else "a number"
+    try:
+        number = kind(value)
+    except ValueError:
+        raise UsageError(f"{name}: not {words}", f"expected {words}, got {value!r}") from None
+    low, high = param.min, param.max
+    if (
+        number != number
+        or (low is not None and number < low)
+        or (high is not None and number > high)
+    ):
+        raise UsageError(f"{name}: out of range", f"expected {_range(low, high)}, got {value}")
+    return number
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return f"at least {low:,}" if low is not None else f"at most {high or 0:,}"
+    return f"{low:,} to {high:,}"
+
+
+def _refuse_foreign(args: Sequence[str], command: TyperCommand) -> None:
+    takes_value = {
+        o
+        for p in command.params
+        if isinstance(p, TyperOption) and not (p.is_flag or p.count)
+        for o in p.opts
+    }
+    for before, arg in zip(["", *args], args, strict=False):
+        if arg == "--":
+            return
+        if arg in FOREIGN and before not in takes_value:
+            raise UsageError(f"{arg} has no meaning here: {FOREIGN[arg]}")
+
+
+def _usage(e: TyperException, command: TyperCommand, program: str) -> UsageError:
+    look = f"see: {program} {command.name} --help"
+    wrong: str | None = getattr(e, "option_name", None)
+    if type(e).__name__ == "NoSuchOption" and wrong:
+        names = [o for p in command.params for o in p.opts if o not in OLD_SPELLINGS]
+        near = suggestion(wrong, [n for n in names if n.startswith("--")])
+        return UsageError(f"{program} {command.name} has no option {wrong}", _meant(near) or look)
+    if type(e).__name__ == "MissingParameter":
+        param = getattr(e, "param", None)
+        name = getattr(param, "metavar", None) or getattr(param, "name", "an argument")
+        return UsageError(f"{program} {command.name}: {name} is missing", look)
+    text = e.format_message().rstrip(".")
+    return UsageError(text[:1].lower() + text[1:], look)
+
+
+def _meant(near: str | None) -> str | None:
+    return f"did you mean {near}?" if near else None
+
+
+def _help_lines(command: TyperCommand, path: str) -> list[str]:
+    width = min(shutil.get_terminal_size().columns, WIDTH)
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if isinstance(p, TyperOption) and not p.hidden]
+    words = [f"{p.metavar}" if p.required else f"[{p.metavar}]" for p in arguments]
+    lines = [" ".join(["usage:", path, *words, "[options]"]), ""]
+    for paragraph in (command.help or "").split("\n\n"):
+        lines += [*textwrap.wrap(" ".join(paragraph.split()), width), ""]
+    for p in arguments:
+        lines += _entry(f"{p.metavar}", getattr(p, "help", "") or "", width)
+    lines += [""] if arguments else []
+    for section in SECTIONS:
+        rows = [p for p in options if (p.rich_help_panel or "other") == section]
+        if rows:
+            lines.append(f"{section}:")
+            for p in rows:
+                lines += _entry(_spelling(p), _description(p), width)
+            if section == "other":
+                lines += _entry("-h, --help", "this text", width)
+            lines.append("")
+    return lines[:-1]
+
+
+def _spelling(p: TyperOption) -> str:
+    names = sorted((o for o in p.opts if o not in OLD_SPELLINGS), key=len)
+    short = ", ".join(names)
+    text = short if names[0].startswith("-") and not names[0].startswith("--") else f"    {short}"
+    return text if p.is_flag or p.count else f"{text} {p.metavar or _metavar(p)}"
+
+
+def _metavar(p: TyperOption) -> str:
+    choices = p.type_descriptor.choices
+    if choices is not None:
+        return "|".join(map(str, choices))
+    kind: Any = p.type_descriptor.annotation
+    return "N" if kind is int else "X" if kind is float else "TEXT"
+
+
+def _description(p: TyperOption) -> str:
+    text = p.help or ""
+    if p.default in (None, False, "", 0) or p.multiple or not p.show_default:
+        return text
+    return f"{text} (default {p.default})"
+
+
+def _entry(left: str, right: str, width: int) -> list[str]:
+    column = 30
+    wrapped = textwrap.wrap(right, max(width - column, 30)) or [""]
+    first = f"  {left}"
+    if len(first) >= column:
+        return [first, *(" " * column + w for w in wrapped)]
+    return [first.ljust(column) + wrapped[0], *(" " * column + w for w in wrapped[1:])]

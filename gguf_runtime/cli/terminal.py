@@ -1,0 +1,217 @@
+"""What the program says, and where: the answer on stdout, everything else on stderr.
+
+stdout is UTF-8 whatever the locale and carries no escape sequences of ours. Errors and notices go
+to stderr always; progress and colour only when stderr is a terminal. A notice has a code and a
+message and is kept for the JSON output and `--strict`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from gguf_runtime.errors import ExitCode
+
+FIRST_LINE_S = 10.0  # work that takes longer than this says so when stderr is no terminal
+NEXT_LINE_S = 30.0
+REDRAW_S = 0.1
+
+# Control characters that a model's text may not send to a terminal; newline and tab stay.
+_CONTROL = {c: None for c in (*range(0x20), *range(0x7F, 0xA0)) if c not in (0x09, 0x0A)}
+
+
+class OutputError(Exception):
+    """stdout took no more; `quiet` when its reader has gone, which is no fault."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(cause.strerror or str(cause))
+        self.quiet = isinstance(cause, BrokenPipeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that happened otherwise than asked or expected."""
+
+    code: str
+    message: str
+
+
+def clean(text: str) -> str:
+    """The text without control characters except newline and tab."""
+    return text.translate(_CONTROL)
+
+
+@dataclass(slots=True)
+class Terminal:
+    """The streams of one call of the program and what was asked about them."""
+
+    quiet: bool = False
+    verbose: bool = False
+    debug: bool = False
+    no_color: bool = False
+    strict: bool = False
+    notices: list[Notice] = field(default_factory=list)
+    _line: str = ""  # the progress line that stands on the terminal
+    _task: str = ""
+    _since: float = 0.0
+    _said: float = 0.0
+
+    @property
+    def out_is_terminal(self) -> bool:
+        """Whether a person reads stdout."""
+        return _is_terminal(sys.stdout)
+
+    @property
+    def err_is_terminal(self) -> bool:
+        """Whether a person reads stderr."""
+        return _is_terminal(sys.stderr)
+
+    def setup(self) -> None:
+        """Fix encodings and route the library's log by `-v` and `--debug`."""
+        for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
+            reconfigure = getattr(stream, "reconfigure", None)
+            if reconfigure is not None:
+                reconfigure(encoding="utf-8", errors=errors)
+        log = logging.getLogger("gguf_runtime")
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        log.handlers[:] = [handler]
+        log.propagate = False
+        level = logging.INFO if self.verbose else logging.WARNING
+        log.setLevel(logging.DEBUG if self.debug else level)
+
+    def write(self, text: str) -> None:
+        """Part of the answer, shown at once."""
+        if self._line:
+            self.clear()
+        if sys.stdout is None:  # closed by the caller
+            raise OutputError(OSError(errno.EBADF, "stdout is closed"))
+        try:
+            sys.stdout.write(clean(text) if self.out_is_terminal else text)
+            sys.stdout.flush()
+        except OSError as e:
+            raise OutputError(e) from e
+
+    def line(self, text: str = "") -> None:
+        """A line of the answer."""
+        self.write(text + "\n")
+
+    def say(self, text: str) -> None:
+        """A line on stderr for people; `--quiet` drops it."""
+        if not self.quiet:
+            self._err(text)
+
+    def notice(self, code: str, message: str) -> None:
+        """Record a notice and show it; the same one only once."""
+        notice = Notice(code, message)
+        if notice not in self.notices:
+            self.notices.append(notice)
+            self.say(f"{self._paint('notice:', '33')} {message}")
+
+    def error(self, lines: list[str]) -> None:
+        """One to three lines; never silenced."""
+        first, *rest = lines
+        self._err("\n  ".join([f"{self._paint('error:', '1;31')} {first}", *rest]))
+
+    def progress(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Show how far a piece of work is; called as often as one likes."""
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if what != self._task:
+            self.clear()
+            self._task, self._since, self._said = what, now, 0.0
+        finished = total > 0 and done >= total
+        if self.err_is_terminal and os.environ.get("TERM") != "dumb":
+            if finished:
+                self.clear()
+            elif now - self._said >= REDRAW_S:
+                self._said = now
+                self._draw(_status(what, done, total, now - self._since))
+        elif not finished and self._line_is_due(done, total, now):
+            self._said = now
+            self._err(_status(what, done, total, now - self._since))
+
+    def clear(self) -> None:
+        """Take the progress line off the terminal."""
+        if self._line:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._line = self._task = ""
+
+    def _line_is_due(self, done: int, total: int, now: float) -> bool:
+        if self._said:
+            return now - self._said >= NEXT_LINE_S
+        spent = now - self._since
+        expected = spent * total / done if done and spent > 0.5 else spent
+        return max(expected, spent) >= FIRST_LINE_S
+
+    def _draw(self, text: str) -> None:
+        columns = _columns()
+        self._line = text[: columns - 1]
+        sys.stderr.write(f"\r{self._line}\x1b[K")
+        sys.stderr.flush()
+
+    def _err(self, text: str) -> None:
+        if self._line:
+            self.clear()
+        try:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+        except OSError:
+            return  # nobody is there to hear it
+
+    def _paint(self, text: str, code: str) -> str:
+        plain = self.no_color or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        return text if plain or not self.err_is_terminal else f"\x1b[{code}m{text}\x1b[0m"
+
+    def closing_code(self, code: ExitCode) -> ExitCode:
+        """The exit code once `--strict` has had its say."""
+        if code is ExitCode.DONE and self.strict and self.notices:
+            return ExitCode.NOT_CLEAN
+        return code
+
+
+_current = Terminal()
+
+
+def current() -> Terminal:
+    """The terminal of this call of the program."""
+    return _current
+
+
+def start() -> Terminal:
+    """A fresh terminal, which `current` gives from now on."""
+    global _current
+    _current = Terminal()
+    return _current
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _columns() -> int:
+    try:
+        return max(os.get_terminal_size(sys.stderr.fileno()).columns, 20)
+    except (OSError, ValueError):
+        return 80
+
+
+def _status(what: str, done: int, total: int, spent: float) -> str:
+    if not total:
+        return f"{what} …"
+    if total >= 1 << 20:  # bytes
+        amount = f"{done / 1e6:,.0f}/{total / 1e6:,.0f} MB"
+    else:
+        amount = f"{done:,}/{total:,}"
+    left = spent * (total - done) / done if done and spent > 1 else 0
+    return f"{what} {amount}" + (f", {left:,.0f} s left" if left >= 1 else "")
