@@ -60,16 +60,19 @@ def fma32(a: F32, b: F32, c: F32) -> F32:
 def quantize_activations(x: F32, limit: int) -> Activations:
     """(n, k) float32, k % 32 == 0 -> codes within +-limit, one scale per 32 values.
 
-    s = amax / limit; a scale that is not >= 2^-126 (zero, subnormal, NaN) becomes 0 with codes 0;
-    else q = round_even(y / s), 0 where that is NaN (infinite y and s).
+    s = amax / limit; a scale below 2^-126 (zero, subnormal) becomes 0 with codes 0; else
+    q = round_even(y / s). A group with NaN or infinity has codes 0 under s = NaN or infinity, so
+    that its products are NaN and show in the logits.
     """
     n, k = x.shape
     g = np.asarray(x, np.float32).reshape(n, k // 32, 32)
     with np.errstate(all="ignore"):
         s = np.abs(g).max(-1) / np.float32(limit)
-        s = np.where(s >= SMALLEST_SCALE, s, np.float32(0))
+        s = np.where((s >= SMALLEST_SCALE) | np.isnan(s), s, np.float32(0))
         q = np.rint(g / s[..., None])
-        q = np.where((s[..., None] > 0) & np.isfinite(q), q, np.float32(0)).astype(np.int32)
+        q = np.where((s[..., None] > 0) & np.isfinite(s[..., None]), q, np.float32(0)).astype(
+            np.int32
+        )
         xs16 = q.reshape(n, -1, 16).sum(-1).astype(np.float32) * s.repeat(2, -1)
         xs = q.sum(-1).astype(np.float32) * s
     return Activations(q.reshape(n, k), s, xs16, xs)
@@ -80,14 +83,12 @@ def matmul_bits(t: Type, blocks: U8, x: F32, precision: str = "int8") -> F32:
 
     precision is "int8" (a8) or "int16" (a16); float types ignore it.
     """
-    if precision not in LIMITS:
-        raise QuantError(
-            f"precision {precision!r} is not known", expected=f"one of {', '.join(LIMITS)}"
-        )
-    if t.kind == "float":
-        return _float_bits(t.format.decode(blocks), np.asarray(x, np.float32))
-    w, a = t.format.ints(blocks), quantize_activations(x, LIMITS[precision])
-    return _small_bits(w, a) if t.kind == "small" else _super_bits(w, a, t.values // 32)
+    return _bits(t, blocks, x, precision, pairs=False)
+
+
+def dot_bits(t: Type, blocks: U8, x: F32, precision: str = "int8") -> F32:
+    """As `matmul_bits` for pairs: (n, n_blocks, bytes), (n, k) -> (n,), row i times row i."""
+    return _bits(t, blocks, x, precision, pairs=True)
 
 
 def matmul_exact(t: Type, blocks: U8, x: F32) -> F64:
@@ -98,48 +99,63 @@ def matmul_exact(t: Type, blocks: U8, x: F32) -> F64:
     return out
 
 
-def _float_bits(w: F32, x: F32) -> F32:
-    acc = np.zeros((len(x), len(w)), np.float32)
-    columns, rows = np.ascontiguousarray(x.T), np.ascontiguousarray(w.T)
-    for i in range(len(rows)):
-        acc = fma32(columns[i][:, None], rows[i], acc)
-    return acc
+def _bits(t: Type, blocks: U8, x: F32, precision: str, *, pairs: bool) -> F32:
+    if precision not in LIMITS:
+        raise QuantError(
+            f"precision {precision!r} is not known", expected=f"one of {', '.join(LIMITS)}"
+        )
+
+    def column(v: F32) -> F32:
+        """(n, m) -> m arrays that broadcast against the rows of the weights."""
+        turned = np.ascontiguousarray(v.T)
+        return turned if pairs else turned[..., None]
+
+    if t.kind == "float":
+        w = np.ascontiguousarray(t.format.decode(blocks).T)
+        return _float_bits(w, column(np.asarray(x, np.float32)))
+    ints, a = t.format.ints(blocks), quantize_activations(x, LIMITS[precision])
+    i, dx, xs = _group_sums(ints, a, pairs), column(a.dx), column(a.xs)
+    return _small_bits(ints, i, dx, xs) if t.kind == "small" else _super_bits(ints, i, dx, xs)
 
 
-def _group_sums(w: Ints, a: Activations) -> F32:
-    """f32(i) for every group of 32: (k / 32, n, rows)."""
-    codes = w.codes
-    if w.sub is not None:
-        codes = codes * w.sub.repeat(16, -1)
+def _group_sums(w: Ints, a: Activations, pairs: bool) -> F32:
+    """f32(i) for every group of 32: (k / 32, n, rows), or (k / 32, n) for pairs."""
+    codes = w.codes if w.sub is None else w.codes * w.sub.repeat(16, -1)
     # float64 holds these integers exactly, so the order inside a group cannot matter.
     left = a.codes.reshape(len(a.codes), -1, 32).transpose(1, 0, 2).astype(np.float64)
-    right = codes.reshape(len(codes), -1, 32).transpose(1, 2, 0).astype(np.float64)
-    i: F64 = left @ right
+    right = codes.reshape(len(codes), -1, 32).transpose(1, 0, 2).astype(np.float64)
+    i: F64 = (left * right).sum(-1) if pairs else left @ right.transpose(0, 2, 1)
     assert np.abs(i).max(initial=0) < 2**31
     return i.astype(np.float32)
 
 
-def _small_bits(w: Ints, a: Activations) -> F32:
-    i = _group_sums(w, a)
-    acc = np.zeros(i.shape[1:], np.float32)
-    for g in range(len(i)):
-        with np.errstate(all="ignore"):
-            scale = w.d[:, g] * a.dx[:, g, None]
-        acc = fma32(i[g], scale, acc)
-        if w.dm is not None:
-            acc = fma32(-w.dm[:, g], a.xs[:, g, None], acc)
+def _float_bits(w: F32, x: F32) -> F32:
+    acc = np.zeros(np.broadcast_shapes(w.shape[1:], x.shape[1:]), np.float32)
+    for i in range(len(w)):
+        acc = fma32(w[i], x[i], acc)
     return acc
 
 
-def _super_bits(w: Ints, a: Activations, groups: int) -> F32:
-    i = _group_sums(w, a)
+def _small_bits(w: Ints, i: F32, dx: F32, xs: F32) -> F32:
     acc = np.zeros(i.shape[1:], np.float32)
-    for b in range(len(i) // groups):
+    for g in range(len(i)):
+        with np.errstate(all="ignore"):
+            scale = w.d[:, g] * dx[g]
+        acc = fma32(i[g], scale, acc)
+        if w.dm is not None:
+            acc = fma32(-w.dm[:, g], xs[g], acc)
+    return acc
+
+
+def _super_bits(w: Ints, i: F32, dx: F32, xs: F32) -> F32:
+    acc = np.zeros(i.shape[1:], np.float32)
+    groups = len(i) // w.d.shape[1]
+    for b in range(w.d.shape[1]):
         t, u = np.zeros_like(acc), np.zeros_like(acc)
         for g in range(groups * b, groups * (b + 1)):
-            t = fma32(i[g], a.dx[:, g, None], t)
+            t = fma32(i[g], dx[g], t)
             if w.mins is not None:
-                u = fma32(w.mins[:, g].astype(np.float32), a.xs[:, g, None], u)
+                u = fma32(w.mins[:, g].astype(np.float32), xs[g], u)
         acc = fma32(t, w.d[:, b], acc)
         if w.dm is not None:
             acc = fma32(-w.dm[:, b], u, acc)

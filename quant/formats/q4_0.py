@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quant.formats import layout
+from quant.formats import layout, ruled
 from quant.formats.layout import F32, U8, Ints
 
 VALUES, BYTES = 32, 18
@@ -29,7 +29,7 @@ def encode(x: F32, importance: F32 | None = None) -> U8:
     The value of largest magnitude (the first of equals) becomes code 0, -8 d.
     """
     g = x.reshape(len(x), -1, VALUES)
-    d, q = layout.ruled_signed(g, 8)
+    d, q = ruled.signed(g, 8)
     return np.concatenate([layout.half_bytes(d), layout.join_nibbles(q, 16)], -1)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quant.formats import layout
+from quant.formats import layout, ruled
 from quant.formats.layout import F32, U8, Ints
 
 VALUES, BYTES = 32, 20
@@ -26,7 +26,7 @@ def decode(blocks: U8) -> F32:
 
 def encode(x: F32, importance: F32 | None = None) -> U8:
     """(rows, k) -> (rows, k / 32, 20) by the ruled quantizer; importance changes nothing."""
-    d, m, q = layout.ruled_range(x.reshape(len(x), -1, VALUES), 15)
+    d, m, q = ruled.span(x.reshape(len(x), -1, VALUES), 15)
     q = layout.join_nibbles(np.minimum(q, 15), 16)
     return np.concatenate([layout.half_bytes(d), layout.half_bytes(m), q], -1)
 

@@ -11,7 +11,9 @@ Checked: tests/golden/quant/test_formats.py.
 
 from __future__ import annotations
 
-from quant.formats import layout
+import numpy as np
+
+from quant.formats import layout, search
 from quant.formats.layout import F32, U8, Ints
 
 VALUES, BYTES = 256, 144
@@ -20,6 +22,11 @@ VALUES, BYTES = 256, 144
 def decode(blocks: U8) -> F32:
     """(..., n_blocks, 144) -> (..., n_blocks * 256)."""
     return layout.decode_k(blocks, _codes(blocks))
+
+
+def encode(x: F32, importance: F32 | None = None) -> U8:
+    """(rows, k) -> (rows, k / 256, 144) by search; importance (k,) weighs the columns."""
+    return search.encode(x, importance, 32, search.with_minima(15), _assemble, BYTES)
 
 
 def pack(blocks: U8) -> U8:
@@ -38,6 +45,12 @@ def pack(blocks: U8) -> U8:
 def ints(blocks: U8) -> Ints:
     """(rows, n_blocks, 144) -> codes 0..15, sub-scales and minima 0..63, d and dmin."""
     return layout.ints_k(blocks, _codes(blocks))
+
+
+def _assemble(d: U8, dmin: U8, f: search.Fit) -> list[U8]:
+    scales = layout.scales6_bytes(f.sc.astype(np.uint8), f.mn.astype(np.uint8))
+    q = f.q.astype(np.uint8).reshape(-1, VALUES)
+    return [d, dmin, scales, layout.join_nibbles(q, 32)]
 
 
 def _codes(blocks: U8) -> U8:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quant.formats import layout
+from quant.formats import layout, ruled
 from quant.formats.layout import F32, U8, Ints
 
 VALUES, BYTES = 32, 22
@@ -29,7 +29,7 @@ def encode(x: F32, importance: F32 | None = None) -> U8:
 
     The value of largest magnitude (the first of equals) becomes code 0, -16 d.
     """
-    d, q = layout.ruled_signed(x.reshape(len(x), -1, VALUES), 16)
+    d, q = ruled.signed(x.reshape(len(x), -1, VALUES), 16)
     qh = np.packbits(q >> 4, -1, "little")
     return np.concatenate([layout.half_bytes(d), qh, layout.join_nibbles(q, 16)], -1)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quant.formats import layout
+from quant.formats import layout, search
 from quant.formats.layout import F32, U8, Ints
 
 VALUES, BYTES = 256, 176
@@ -25,6 +25,11 @@ _SHIFTS = np.arange(8, dtype=np.uint8)[:, None]
 def decode(blocks: U8) -> F32:
     """(..., n_blocks, 176) -> (..., n_blocks * 256)."""
     return layout.decode_k(blocks, _codes(blocks))
+
+
+def encode(x: F32, importance: F32 | None = None) -> U8:
+    """(rows, k) -> (rows, k / 256, 176) by search; importance (k,) weighs the columns."""
+    return search.encode(x, importance, 32, search.with_minima(31), _assemble, BYTES)
 
 
 def pack(blocks: U8) -> U8:
@@ -43,6 +48,13 @@ def pack(blocks: U8) -> U8:
 def ints(blocks: U8) -> Ints:
     """(rows, n_blocks, 176) -> codes 0..31, sub-scales and minima 0..63, d and dmin."""
     return layout.ints_k(blocks, _codes(blocks))
+
+
+def _assemble(d: U8, dmin: U8, f: search.Fit) -> list[U8]:
+    scales = layout.scales6_bytes(f.sc.astype(np.uint8), f.mn.astype(np.uint8))
+    q = f.q.astype(np.uint8)
+    high = np.bitwise_or.reduce(np.left_shift(layout.field(q, 4, 1), _SHIFTS), 1)
+    return [d, dmin, scales, high, layout.join_nibbles(q.reshape(-1, VALUES), 32)]
 
 
 def _codes(blocks: U8) -> U8:

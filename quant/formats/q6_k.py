@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quant.formats import layout
+from quant.formats import layout, search
 from quant.formats.layout import F32, U8, Ints
 
 VALUES, BYTES = 256, 210
@@ -26,6 +26,11 @@ def decode(blocks: U8) -> F32:
     with np.errstate(invalid="ignore"):
         x = (layout.halves(blocks[..., 208:]) * _scales(blocks).astype(np.float32))[..., None] * q
     return x.reshape(*blocks.shape[:-2], -1)
+
+
+def encode(x: F32, importance: F32 | None = None) -> U8:
+    """(rows, k) -> (rows, k / 256, 210) by search; importance (k,) weighs the columns."""
+    return search.encode(x, importance, 16, search.centred(-32, 31), _assemble, BYTES)
 
 
 def pack(blocks: U8) -> U8:
@@ -54,6 +59,14 @@ def _parts(b: U8) -> list[U8]:
 
 def _scales(blocks: U8) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
     return blocks[..., 192:208].view(np.int8)
+
+
+def _assemble(d: U8, _: U8, f: search.Fit) -> list[U8]:
+    q = (f.q + np.float32(32)).astype(np.uint8).reshape(-1, VALUES)
+    high = layout.field(q, 4, 2).reshape(-1, 2, 4, 32)
+    high = np.bitwise_or.reduce(np.left_shift(high, _SHIFTS), 2).reshape(-1, 64)
+    scales = f.sc.astype(np.int8).view(np.uint8)
+    return [layout.join_nibbles(q, 64), high, scales, d]
 
 
 def _codes(blocks: U8) -> U8:

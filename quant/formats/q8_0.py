@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from quant.formats import layout
+from quant.formats import layout, ruled
 from quant.formats.layout import F32, U8, Ints
 
 VALUES, BYTES = 32, 34
@@ -26,7 +26,7 @@ def encode(x: F32, importance: F32 | None = None) -> U8:
     """(rows, k) -> (rows, k / 32, 34) by the ruled quantizer; importance changes nothing."""
     g = x.reshape(len(x), -1, VALUES)
     d = np.abs(g).max(-1) / np.float32(127)
-    q = layout.half_away(g * layout.reciprocal(d)[..., None]).astype(np.int8)
+    q = ruled.half_away(g * ruled.reciprocal(d)[..., None]).astype(np.int8)
     return np.concatenate([layout.half_bytes(d), q.view(np.uint8)], -1)
 
 
