@@ -42,7 +42,10 @@ def dequantize(blocks: U8, type: str | int | Type) -> F32:
         QuantError: the type is not known, or the rows are not whole blocks of it.
     """
     t = types.get(type)
-    return t.format.decode(blocks_of(blocks, t))
+    whole = blocks_of(blocks, t)
+    if not whole.size:
+        return np.zeros((whole.shape[0], whole.shape[1] * t.values), np.float32)
+    return t.format.decode(whole)
 
 
 def quantize(x: F32, type: str | int | Type, importance: F32 | None = None) -> U8:
@@ -85,4 +88,6 @@ def quantize(x: F32, type: str | int | Type, importance: F32 | None = None) -> U
                 expected=f"{shape[1]:,} values >= 0",
                 got=f"shape {importance.shape}",
             )
+    if not x.size:
+        return np.zeros((shape[0], row_bytes), np.uint8)
     return t.format.encode(x, importance).reshape(shape[0], row_bytes)
