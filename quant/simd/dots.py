@@ -77,6 +77,11 @@ class DotWords:
             return Codes(codes.bits, 128, False, codes.group)
         return codes
 
+    def tile_of(self: Self, codes: Codes, planes: int) -> tuple[int, int]:
+        """Register tile (strips, columns) of a panel; two planes double the accumulators of a column."""
+        strips, columns = self.tile
+        return strips, max(1, columns // planes)
+
     def stand(self: Self, x: B, codes: Codes) -> B:
         """Bytes from the strip -> bytes as `dot` takes them."""
         return self.xor_b(x, 128) if codes.signed and self.flip_signed else x

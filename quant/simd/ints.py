@@ -77,6 +77,18 @@ class IntWords:
         """Sum of the lanes modulo 2**32, sign extended."""
         return self.int_of(self.b.sext(self.fold(x, self.b.add), I64))
 
+    def hmax_w(self: Self, x: W) -> int:
+        """Largest lane, signed."""
+
+        def larger(a: Any, c: Any) -> Any:
+            return self.b.select(self.b.icmp_signed(">", a, c), a, c)
+
+        return self.int_of(self.b.sext(self.fold(x, larger), I64))
+
+    def max_w(self: Self, x: W, y: W) -> W:
+        """The larger lane, signed."""
+        return self.each(W, lambda a, c: self.b.select(self.b.icmp_signed(">", a, c), a, c), x, y)
+
     def int_of(self: Self, x: Any) -> Any:
         return Int(self, x)
 

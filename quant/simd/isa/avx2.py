@@ -36,6 +36,10 @@ class Avx2(X86):
     def _madd(self, x: Any, y: Any) -> Any:
         return self.intrinsic("llvm.x86.avx2.pmadd.wd", self.reg_type("W"), [x, y])
 
+    def tile_of(self, codes: Codes, planes: int) -> tuple[int, int]:
+        """The sign trick needs a temporary more, and two planes two accumulators: two columns or one fit."""
+        return 1, (2 if codes.signed else 3) if planes == 1 else 1
+
     def steps_held(self, codes: Codes) -> int:
         """15 * 127 * 16 and 16 * 127 * 16 fit an int16, 31 * 127 * 8 too; codes of 8 bits are held as int32."""
         return 4 if codes.bits == 5 and not codes.center else 8
