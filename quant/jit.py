@@ -1,0 +1,245 @@
+"""Kernels on demand: `@kernel` factory -> Spec -> object in the cache -> address.
+
+A factory is a function of strings and ints that returns a kernel, a function
+`(args: int, task: int, thread: int) -> None` written in the vocabulary of `quant.simd`:
+
+    @kernel(uses=["quant.gemm"], check="check_matmul")
+    def matmul(type_name: str, columns: int) -> KernelFn: ...
+
+    k = load([matmul.spec("Q4_K", 8)], notice=tell)
+    address = k[matmul.spec("Q4_K", 8)]     # k.isa says which instruction set it became
+
+`load` finds objects in the cache and links them; what is missing is compiled in worker processes.
+Nothing imports numba in this process, and llvmlite only when there is something to link.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import NamedTuple, overload
+
+from quant import cpu, objects
+from quant.errors import QuantError
+
+KernelFn = Callable[[int, int, int], None]
+Progress = Callable[[int, int, str], None]  # done, of how many, name of the kernel
+Notice = objects.Notice  # code, message
+
+# What every kernel depends on, beside its own module and those that it names.
+_COMMON = ("quant.compile", "quant.symbols")
+
+
+class Spec(NamedTuple):
+    """A kernel to be: which factory, called with what."""
+
+    module: str
+    factory: str
+    params: tuple[str | int, ...]
+    uses: tuple[str, ...] = ()
+    check: str = ""
+
+    @property
+    def symbol(self) -> str:
+        """A C name that no other kernel has."""
+        words = "_".join(str(p) for p in (self.factory, *self.params)).lower()
+        safe = "".join(c if c.isascii() and c.isalnum() else "_" for c in words)
+        identity = repr((self.module, self.factory, self.params)).encode()
+        return f"{safe}_{hashlib.sha256(identity).hexdigest()[:8]}"
+
+
+class Factory:
+    """What `@kernel` makes of a factory: still callable, and a source of specs."""
+
+    def __init__(
+        self, function: Callable[..., KernelFn], uses: Iterable[str] = (), check: str = ""
+    ) -> None:
+        self.function = function
+        self.uses = tuple(uses)
+        self.check = check
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *params: str | int) -> KernelFn:
+        """The kernel as a Python function, to be compiled."""
+        return self.function(*params)
+
+    def spec(self, *params: str | int) -> Spec:
+        """The kernel for these parameters, to be loaded."""
+        module = self.function.__module__
+        if module == "__main__":
+            raise QuantError("kernels must stand in a module that a worker process can import")
+        return Spec(module, self.__name__, params, self.uses, self.check)
+
+
+@overload
+def kernel(function: Callable[..., KernelFn], /) -> Factory: ...
+@overload
+def kernel(*, uses: Iterable[str] = (), check: str = "") -> Callable[..., Factory]: ...
+def kernel(
+    function: Callable[..., KernelFn] | None = None,
+    /,
+    *,
+    uses: Iterable[str] = (),
+    check: str = "",
+) -> Factory | Callable[..., Factory]:
+    """Mark a factory of kernels.
+
+    Args:
+        function: the factory, when the decorator stands without parentheses.
+        uses: modules whose source belongs to the kernel, beside its own and the vocabulary.
+        check: name of a function in the factory's module, called as
+            `check(run, isa, *params)` with the fresh kernel before it is published; it raises, or
+            returns what is wrong, unless the kernel's bits are those of its reference.
+    """
+    if function is not None:
+        return Factory(function)
+    return lambda f: Factory(f, uses, check)
+
+
+class Kernels(dict[Spec, int]):
+    """Addresses by spec, and the instruction set that they were compiled for."""
+
+    def __init__(self, isa: str) -> None:
+        super().__init__()
+        self.isa = isa
+
+
+_lock = threading.RLock()
+_loaded: dict[tuple[Spec, str], int] = {}
+_lowered: dict[str, str] = {}  # instruction set whose kernels could not be made -> the next lower
+_stores: dict[str | None, objects.Store] = {}
+
+
+def load(
+    specs: Iterable[Spec],
+    isa: str | None = None,
+    *,
+    progress: Progress | None = None,
+    notice: Notice | None = None,
+    fallback: bool = True,
+) -> Kernels:
+    """Addresses of kernels, compiled first where the cache has none.
+
+    Args:
+        specs: what is wanted; twice the same is once.
+        isa: an instruction set of `cpu.supported()`; the best one unless said otherwise.
+        progress: called as compiling goes on; not called when everything was there.
+        notice: called with (code, message) when something is slower than it should be.
+        fallback: take the next lower instruction set for all of them when one cannot be made.
+
+    Raises:
+        QuantError: a kernel cannot be compiled, or not run here.
+    """
+    wanted = list(dict.fromkeys(specs))
+    tell = notice or _log
+    name = isa or cpu.isa()
+    with _lock:
+        while True:
+            name = _lowered.get(name, name) if fallback else name
+            try:
+                _complete([s for s in wanted if (s, name) not in _loaded], name, progress, tell)
+            except DiedError as died:
+                lower = cpu.lower(name)
+                if not fallback or lower is None:
+                    raise QuantError(f"{name}: {died}", hint=died.detail or None) from died
+                tell("isa-lowered", f"{name}: {died}; using {lower}, which is slower")
+                _lowered[name] = lower
+                continue
+            break
+        found = Kernels(name)
+        found.update({s: _loaded[s, name] for s in wanted})
+        return found
+
+
+class DiedError(Exception):
+    """A kernel cannot be had for this instruction set: its compiler died, or its bits are wrong."""
+
+    def __init__(self, what: str, detail: str = "") -> None:
+        super().__init__(what)
+        self.detail = detail
+
+
+def _complete(specs: list[Spec], isa: str, progress: Progress | None, notice: Notice) -> None:
+    store = _store(notice)
+    keys = {s: object_key(s, isa) for s in specs}
+    found: dict[Spec, bytes] = {}
+    for s in specs:
+        data = store.get(_file_name(s, isa), keys[s])
+        if data == b"":
+            raise DiedError(f"{s.symbol} could not be made before")
+        if data is not None:
+            found[s] = data
+    need = [s for s in specs if s not in found]
+    if need:
+        from quant.build import build
+
+        def publish(s: Spec, data: bytes) -> None:
+            store.put(_file_name(s, isa), keys[s], data)
+            found[s] = data
+
+        build(need, isa, publish, progress)
+    if specs:
+        from quant.link import link
+
+        addresses = link({s.symbol: found[s] for s in specs})
+        _loaded.update({(s, isa): addresses[s.symbol] for s in specs})
+
+
+def _file_name(spec: Spec, isa: str) -> str:
+    return f"{spec.symbol}.{isa}"
+
+
+def object_key(spec: Spec, isa: str) -> bytes:
+    """sha256 over everything that the machine code of a kernel depends on."""
+    names = sorted({spec.module, *spec.uses, *_COMMON})
+    facts = [_environment(), isa, repr(spec.params), objects.folder_digest(_folder("quant.simd"))]
+    facts += [f"{name}={objects.source_digest(_source(name))}" for name in names]
+    return hashlib.sha256("\n".join(facts).encode()).digest()
+
+
+@cache
+def _environment() -> str:
+    return objects.environment()
+
+
+@cache
+def _source(name: str) -> str:
+    """Path of a module's source, without importing the module."""
+    module = sys.modules.get(name)
+    path = getattr(module, "__file__", None)
+    if path is None:
+        spec = importlib.util.find_spec(name)
+        path = spec.origin if spec else None
+    if not path or not path.endswith(".py"):
+        raise QuantError(f"the kernel module {name} has no source file", got=path)
+    return str(path)
+
+
+@cache
+def _folder(name: str) -> str:
+    return os.path.dirname(_source(name))
+
+
+def _store(notice: Notice) -> objects.Store:
+    base = objects.default_base()
+    if base not in _stores:
+        _stores[base] = objects.Store(base, notice)
+    return _stores[base]
+
+
+def _log(code: str, message: str) -> None:
+    import logging
+
+    logging.getLogger("quant").warning("%s: %s", code, message)
+
+
+if __name__ == "__main__":
+    from quant.worker import serve
+
+    serve()
