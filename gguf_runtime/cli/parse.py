@@ -74,6 +74,12 @@ def common(
 class Command(TyperCommand):
     """A command with our help text."""
 
+    def get_help_option(self, ctx: Any) -> Any:
+        """`-h` and `--help`, converted like the other options."""
+        option = super().get_help_option(ctx)
+        option._runtime_param = Plain()  # type: ignore[union-attr]
+        return option
+
     def get_help(self, ctx: Any) -> str:
         """Usage, what it does, arguments, options by section."""
         return "\n".join(_help_lines(self, ctx.command_path))

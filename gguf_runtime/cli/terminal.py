@@ -106,6 +106,12 @@ class Terminal:
         if not self.quiet:
             self._err(text)
 
+    def ask(self, text: str) -> None:
+        """The beginning of a line that the person at the terminal completes."""
+        self.clear()
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
     def notice(self, code: str, message: str) -> None:
         """Record a notice and show it; the same one only once."""
         notice = Notice(code, message)

@@ -1,0 +1,98 @@
+"""Load a model for a command: options in, notices and progress out."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from gguf_runtime.cli.parse import UsageError
+from gguf_runtime.cli.prompt import stdin_is_terminal
+from gguf_runtime.cli.terminal import Terminal
+from gguf_runtime.errors import ModelError
+from gguf_runtime.hub.catalog import Entry, find
+from gguf_runtime.hub.resolve import size
+
+if TYPE_CHECKING:
+    from gguf_runtime import Model
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+
+
+def load(terminal: Terminal, name: str, **options: Any) -> Model:
+    """The model, with what its loading had to say on stderr.
+
+    `options` are Model's own; `context` and `max_memory` are taken as typed.
+    """
+    options["context"] = parse_context(options.get("context"))
+    options["max_memory"] = parse_size(options.get("max_memory"))
+    offer_pull(terminal, name, offline=bool(options.get("offline")))
+    begin = time.monotonic()
+    from gguf_runtime import Model
+
+    model = Model(name, progress=terminal.progress, **options)
+    terminal.clear()
+    if terminal.verbose:
+        terminal.say(f"loaded in {time.monotonic() - begin:.2f} s")
+    pass_on(terminal, getattr(model, "notices", ()))
+    return model
+
+
+def offer_pull(terminal: Terminal, name: str, *, offline: bool) -> None:
+    """At a terminal, ask whether a catalog model that is missing shall be fetched."""
+    entry = find(name)
+    if entry is None or entry.present or offline:
+        return
+    if not (stdin_is_terminal() and terminal.err_is_terminal) or terminal.quiet:
+        return
+    if _agrees(terminal, entry):
+        from gguf_runtime.hub.pull import pull
+
+        pull(entry.name, progress=terminal.progress)
+        terminal.clear()
+
+
+def pass_on(terminal: Terminal, notices: Iterable[Any]) -> None:
+    """The engine's notices become ours; each is shown once."""
+    for n in notices:
+        terminal.notice(n.code, n.message)
+
+
+def parse_context(text: str | None) -> int | str | None:
+    """`4096`, `4,096`, `4k` or `max`."""
+    if text is None or text == "max":
+        return text
+    match = re.fullmatch(r"(\d[\d,_]*)([kK]?)", text)
+    number = int(re.sub(r"[,_]", "", match[1])) * (1024 if match[2] else 1) if match else 0
+    if number < 1:
+        raise UsageError(
+            "--context: not a number of tokens", f"expected 4096, 4k or max, got {text!r}"
+        )
+    return number
+
+
+def parse_size(text: str | None) -> int | None:
+    """`800MB`, `1.5G`, `2GiB` or bytes."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?", text.strip().upper())
+    unit = (_UNITS | _BINARY).get(match[2]) if match else None
+    if match is None or unit is None or float(match[1]) <= 0:
+        raise UsageError("--max-memory: not a size", f"expected 800MB, 2GB or 2GiB, got {text!r}")
+    return int(float(match[1]) * unit)
+
+
+def _agrees(terminal: Terminal, entry: Entry) -> bool:
+    terminal.say(
+        f"{entry.name} is not on this machine: {size(entry.download_bytes)}, {entry.licence}"
+    )
+    terminal.ask("fetch it now? [Y/n] ")
+    try:
+        answer = input().strip().lower()
+    except EOFError:
+        answer = "n"
+    if answer in ("", "y", "yes"):
+        return True
+    raise ModelError(f"{entry.name} is not on this machine", hint=f"gguf-runtime pull {entry.name}")

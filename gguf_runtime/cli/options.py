@@ -1,0 +1,212 @@
+"""Options that several commands share, as annotated types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+Precision = Literal["int8", "int16"]
+CacheType = Literal["f16", "f32", "q8_0"]
+
+ModelArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="a name that `list` shows, a GGUF file, or a folder with one"
+    ),
+]
+
+# The machine.
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        "-t",
+        metavar="N",
+        min=1,
+        max=1024,
+        rich_help_panel="machine",
+        help="threads that compute (default: the fast cores this process may use)",
+    ),
+]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context",
+        "-c",
+        "--ctx-size",
+        metavar="N|max",
+        rich_help_panel="machine",
+        help="tokens of prompt and answer together (default: what the model was trained for, if it"
+        " fits in half of the free memory)",
+    ),
+]
+CacheTypeOption = Annotated[
+    CacheType,
+    typer.Option("--cache-type", rich_help_panel="machine", help="how keys and values are kept"),
+]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option(
+        "--precision",
+        rich_help_panel="machine",
+        help="activations in matmuls: int16 is the file's own arithmetic, int8 reads prompts faster",
+    ),
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory",
+        metavar="SIZE",
+        rich_help_panel="machine",
+        help="refuse to use more, for example 2GB",
+    ),
+]
+Offline = Annotated[
+    bool,
+    typer.Option("--offline", rich_help_panel="machine", help="never offer the network"),
+]
+
+# The answer.
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tokens",
+        "-n",
+        "--n-predict",
+        "--predict",
+        "--max-new-tokens",
+        metavar="N",
+        min=-1,
+        rich_help_panel="answer",
+        help="tokens at most; -1: until the context is full (default: the end of the turn;"
+        " 256 with --raw)",
+    ),
+]
+MaxTime = Annotated[
+    float | None,
+    typer.Option(
+        "--max-time", metavar="S", min=0, rich_help_panel="answer", help="seconds at most"
+    ),
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop", metavar="TEXT", rich_help_panel="answer", help="end before this text; repeatable"
+    ),
+]
+StopId = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--stop-id",
+        metavar="N",
+        min=0,
+        rich_help_panel="answer",
+        help="end at this token id; repeatable",
+    ),
+]
+
+# Sampling. None means: not asked for, so the model file's advice or the built-in value holds.
+Temperature = Annotated[
+    float | None,
+    typer.Option(
+        "--temperature",
+        "--temp",
+        metavar="X",
+        min=0,
+        rich_help_panel="sampling",
+        help="0 always takes the likeliest token (default 0.8)",
+    ),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        "--top-k",
+        metavar="N",
+        min=0,
+        rich_help_panel="sampling",
+        help="keep the N likeliest; 0 keeps all (default 40)",
+    ),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p",
+        metavar="X",
+        min=0,
+        max=1,
+        rich_help_panel="sampling",
+        help="keep the likeliest that make up this much (default 0.95)",
+    ),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        "--min-p",
+        metavar="X",
+        min=0,
+        max=1,
+        rich_help_panel="sampling",
+        help="keep those at least this likely beside the likeliest (default 0.05)",
+    ),
+]
+RepeatPenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--repeat-penalty",
+        metavar="X",
+        min=0,
+        rich_help_panel="sampling",
+        help="divide by it what was said lately (default 1.0)",
+    ),
+]
+PresencePenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--presence-penalty",
+        metavar="X",
+        rich_help_panel="sampling",
+        help="take this from what was said lately (default 0)",
+    ),
+]
+FrequencyPenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--frequency-penalty",
+        metavar="X",
+        rich_help_panel="sampling",
+        help="take this for each time it was said lately (default 0)",
+    ),
+]
+RepeatLastN = Annotated[
+    int | None,
+    typer.Option(
+        "--repeat-last-n",
+        metavar="N",
+        min=-1,
+        rich_help_panel="sampling",
+        help="how many tokens are lately; -1: all (default 64)",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        max=2**32 - 1,
+        rich_help_panel="sampling",
+        help="the same seed gives the same text (default: random, reported with --json)",
+    ),
+]
+
+System = Annotated[
+    str | None,
+    typer.Option(
+        "--system",
+        "--system-prompt",
+        metavar="TEXT",
+        rich_help_panel="prompt",
+        help="the system message",
+    ),
+]
