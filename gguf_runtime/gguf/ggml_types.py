@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["GGML_TYPES", "UNSIZED", "GGMLType", "type_name"]
+__all__ = ["FILE_TYPES", "GGML_TYPES", "UNSIZED", "GGMLType", "type_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +131,44 @@ def type_name(type_id: int) -> str:
     """The name of a type id, `type 77` for an id that nobody has named."""
     row = GGML_TYPES.get(type_id)
     return row.name if row else UNSIZED.get(type_id, f"type {type_id}")
+
+
+# What `general.file_type` means: the recipe that most matrices of the file follow.
+FILE_TYPES: dict[int, str] = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4",
+    39: "NVFP4",
+    40: "Q1_0",
+    41: "Q2_0",
+}
