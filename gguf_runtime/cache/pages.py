@@ -162,7 +162,7 @@ def _head(layout: Layout, page: U8, h: int) -> tuple[U8, U8]:
 def _plain(
     layout: Layout, keys: U8, values: U8
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    dtype = np.float16 if layout.kind == "f16" else np.float32
+    dtype: type[np.floating] = np.float16 if layout.kind == "f16" else np.float32
     k: NDArray[np.floating] = keys.view(dtype).reshape(BLOCKS, layout.key_dim, KEYS)
     v: NDArray[np.floating] = values.view(dtype).reshape(POSITIONS, layout.value_row)
     return k, v
