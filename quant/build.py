@@ -150,7 +150,7 @@ def _collect(
     publish: Callable[[Spec, bytes], None],
     progress: Progress | None,
 ) -> None:
-    if progress:
+    if progress is not None:
         progress(0, len(specs), specs[0].symbol)
     for n in range(1, len(specs) + 1):
         spec, result = done.get()
@@ -163,7 +163,7 @@ def _collect(
         if isinstance(result, BaseException):
             raise result
         publish(spec, result)
-        if progress:
+        if progress is not None:
             progress(n, len(specs), spec.symbol)
 
 
@@ -213,14 +213,14 @@ def _build_here(
 ) -> None:
     """Compile in this process, where no other can be started."""
     for n, spec in enumerate(specs):
-        if progress:
+        if progress is not None:
             progress(n, len(specs), spec.symbol)
         try:
             publish(spec, compile_job(_job(spec, isa)))
         except CheckError as error:
             publish(spec, b"")
             raise DiedError(f"{spec.symbol} differs from its reference: {error}") from error
-    if progress:
+    if progress is not None:
         progress(len(specs), len(specs), specs[-1].symbol)
 
 

@@ -6,8 +6,10 @@ Other systems than Linux are asked in `quant.cpuid`. Imports neither numpy nor n
 
 Names of instruction sets, lowest first; each one's machine code runs on all that follow it:
 
-x86-64   generic · avx2 (AVX2, FMA, F16C) · avx512vnni (AVX-512 F BW DQ VL and VNNI)
-Arm64    generic · neondot (dot product, half-precision arithmetic)
+x86-64   generic (AVX, FMA) · avx2 (AVX2, F16C) · avx512vnni (AVX-512 F BW DQ VL and VNNI)
+Arm64    generic · neondot (dot products)
+
+What each may use stands in `quant.simd.isa.TARGETS`; a test compares the two tables.
 """
 
 from __future__ import annotations
@@ -18,15 +20,16 @@ import sys
 from quant import cgroup
 from quant.errors import QuantError
 
-_AVX2 = frozenset({"avx", "avx2", "fma", "f16c", "bmi1", "bmi2", "movbe", "popcnt", "sse4_2"})
-_AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"})
-_DOT = frozenset({"asimd", "asimddp", "asimdhp"})
+_X86 = frozenset({"sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "avx", "fma"})
+_AVX2 = _X86 | {"avx2", "f16c", "bmi1", "bmi2"}
+_VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
+_NEON = frozenset({"asimd"})
 
 # family -> (name, what the CPU must have), lowest first
 _LEVELS: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {
-    "x86": (("generic", frozenset()), ("avx2", _AVX2), ("avx512vnni", _AVX2 | _AVX512)),
-    "arm": (("generic", frozenset()), ("neondot", _DOT)),
-    "other": (("generic", frozenset()),),
+    "x86": (("generic", _X86), ("avx2", _AVX2), ("avx512vnni", _VNNI)),
+    "arm": (("generic", _NEON), ("neondot", _NEON | {"asimddp"})),
+    "other": (),
 }
 _MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}
 
@@ -120,14 +123,20 @@ def isa(root: str = "/", machine: str | None = None, override: str | None = None
     QuantError when that name has no kernels or needs what this CPU lacks.
     """
     can = supported(root, machine)
+    levels = _LEVELS[family(machine)]
+    if not can:
+        lacks = ", ".join(missing(levels[0][0], root, machine)) if levels else "kernels"
+        raise QuantError(
+            f"no kernels can run on this CPU: it lacks {lacks}",
+            hint="GGUF_RUNTIME_EXACT=1 runs without kernels, slowly",
+        )
     asked = override if override is not None else os.environ.get("GGUF_RUNTIME_ISA", "")
     asked = asked.strip().lower()
     if not asked:
         return can[-1]
     if asked in can:
         return asked
-    known = dict(_LEVELS[family(machine)])
-    if asked in known:
+    if asked in dict(levels):
         lacks = ", ".join(missing(asked, root, machine))
         what = f"GGUF_RUNTIME_ISA={asked}: this CPU lacks {lacks}"
     else:
@@ -143,12 +152,6 @@ def lower(name: str, machine: str | None = None) -> str | None:
     names = [n for n, _ in _LEVELS[family(machine)]]
     i = names.index(name)
     return names[i - 1] if i else None
-
-
-def has_fma(root: str = "/", machine: str | None = None) -> bool:
-    """Whether float32 multiply-add with one rounding is an instruction; every Arm64 has it."""
-    kind = family(machine)
-    return kind == "arm" or (kind == "x86" and "fma" in features(root, machine))
 
 
 def _machine() -> str:
@@ -169,7 +172,7 @@ def _cpuinfo(root: str) -> frozenset[str]:
     for line in cgroup.read(os.path.join(root, "proc/cpuinfo")).splitlines():
         name, _, value = line.partition(":")
         if name.strip() in ("flags", "Features"):
-            here = frozenset(value.split())
+            here = frozenset("sse3" if f == "pni" else f for f in value.split())
             common = here if common is None else common & here
     return common or frozenset()
 

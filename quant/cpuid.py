@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # (leaf, subleaf, register index eax ebx ecx edx, bit) -> name in /proc/cpuinfo
 _BITS = {
-    "sse4_2": (1, 0, 2, 20), "movbe": (1, 0, 2, 22), "popcnt": (1, 0, 2, 23),
+    "sse3": (1, 0, 2, 0), "ssse3": (1, 0, 2, 9), "sse4_1": (1, 0, 2, 19),
+    "sse4_2": (1, 0, 2, 20), "popcnt": (1, 0, 2, 23),
     "fma": (1, 0, 2, 12), "avx": (1, 0, 2, 28), "f16c": (1, 0, 2, 29),
     "bmi1": (7, 0, 1, 3), "avx2": (7, 0, 1, 5), "bmi2": (7, 0, 1, 8),
     "avx512f": (7, 0, 1, 16), "avx512dq": (7, 0, 1, 17), "avx512bw": (7, 0, 1, 30),
@@ -37,10 +38,11 @@ _XGETBV = "31 c9 0f 01 d0 c3"  # xor ecx, ecx; xgetbv; ret
 
 # bit of AT_HWCAP -> name in /proc/cpuinfo (Linux, arch/arm64 uapi/asm/hwcap.h)
 _HWCAP = {0: "fp", 1: "asimd", 9: "fphp", 10: "asimdhp", 20: "asimddp"}
-_SYSCTL_ARM = {"FEAT_DotProd": "asimddp", "FEAT_FP16": "asimdhp"}
+_SYSCTL_ARM = {"FEAT_DotProd": "asimddp"}
 _SYSCTL_X86 = {
     "avx1_0": "avx", "avx2_0": "avx2", "fma": "fma", "f16c": "f16c", "bmi1": "bmi1",
-    "bmi2": "bmi2", "movbe": "movbe", "popcnt": "popcnt", "sse4_2": "sse4_2",
+    "bmi2": "bmi2", "popcnt": "popcnt", "sse3": "sse3", "supplementalsse3": "ssse3",
+    "sse4_1": "sse4_1", "sse4_2": "sse4_2",
     "avx512f": "avx512f", "avx512bw": "avx512bw", "avx512dq": "avx512dq",
     "avx512vl": "avx512vl", "avx512vnni": "avx512_vnni",
 }  # fmt: skip
@@ -56,9 +58,9 @@ def features(kind: str) -> frozenset[str]:
     if kind == "x86":
         return x86()
     if kind == "arm" and sys.platform == "win32":
-        # PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE; every such core has half-precision arithmetic
+        # PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
         dot = ctypes.windll.kernel32.IsProcessorFeaturePresent(43)
-        return frozenset({"asimd", "asimddp", "asimdhp"} if dot else {"asimd"})
+        return frozenset({"asimd", "asimddp"} if dot else {"asimd"})
     return frozenset()
 
 

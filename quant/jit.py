@@ -137,7 +137,7 @@ def load(
         QuantError: a kernel cannot be compiled, or not run here.
     """
     wanted = list(dict.fromkeys(specs))
-    tell = notice or _log
+    tell = notice if notice is not None else _log
     name = isa or cpu.isa()
     with _lock:
         while True:

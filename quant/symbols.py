@@ -31,7 +31,7 @@ def read_symbols(data: bytes) -> Symbols:
             rows = _coff(data)
         else:
             raise QuantError("not a relocatable object", got=data[:4].hex() or "no bytes")
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         if isinstance(error, QuantError):
             raise
         raise QuantError("a relocatable object with a damaged symbol table") from error

@@ -6,10 +6,12 @@ import sys
 import pytest
 
 from quant import QuantError, cpu, cpuid
+from quant.simd.isa import TARGETS
 
-HASWELL = "fpu sse4_2 popcnt movbe avx avx2 fma f16c bmi1 bmi2"
+HASWELL = "fpu pni ssse3 sse4_1 sse4_2 popcnt avx avx2 fma f16c bmi1 bmi2"
 ICELAKE = HASWELL + " avx512f avx512bw avx512dq avx512vl avx512_vnni"
-SANDY = "fpu sse4_2 popcnt avx"
+PILEDRIVER = "fpu pni ssse3 sse4_1 sse4_2 popcnt avx fma f16c bmi1"
+SANDY_BRIDGE = "fpu pni ssse3 sse4_1 sse4_2 popcnt avx"
 
 
 class Machine:
@@ -74,7 +76,7 @@ def no_override(monkeypatch):
 
 @pytest.mark.parametrize(
     ("flags", "best"),
-    [("fpu", "generic"), (SANDY, "generic"), (HASWELL, "avx2"), (ICELAKE, "avx512vnni")],
+    [(PILEDRIVER, "generic"), (HASWELL, "avx2"), (ICELAKE, "avx512vnni")],
 )
 def test_isa_is_the_best_that_every_feature_allows(machine, flags, best):
     machine.cpuinfo(flags, flags)
@@ -90,7 +92,7 @@ def test_isa_needs_a_feature_on_every_processor(machine):
 
 @pytest.mark.parametrize(
     ("features", "best"),
-    [("fp asimd crc32", "generic"), ("fp asimd fphp asimdhp asimddp", "neondot")],
+    [("fp asimd crc32", "generic"), ("fp asimd asimddp", "neondot")],
 )
 def test_isa_on_arm_asks_for_dot_products(machine, features, best):
     machine.cpuinfo(features, key="Features")
@@ -98,9 +100,28 @@ def test_isa_on_arm_asks_for_dot_products(machine, features, best):
     assert cpu.isa(str(machine.folder), "aarch64") == best
 
 
-def test_isa_is_generic_without_cpuinfo(machine):
-    assert cpu.isa(str(machine.folder), "x86_64") == "generic"
-    assert cpu.isa(str(machine.folder), "riscv64") == "generic"
+@pytest.mark.parametrize("flags", [SANDY_BRIDGE, "fpu"])
+def test_a_cpu_without_fma_is_refused_by_name_of_the_feature(machine, flags):
+    machine.cpuinfo(flags)
+
+    with pytest.raises(QuantError, match=r"lacks .*fma"):
+        cpu.isa(str(machine.folder), "x86_64")
+
+
+def test_a_cpu_of_another_family_is_refused(machine):
+    with pytest.raises(QuantError, match="no kernels can run"):
+        cpu.isa(str(machine.folder), "riscv64")
+
+
+def test_levels_demand_what_the_compiler_is_told_it_may_use():
+    names = {"bmi": "bmi1", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "avx512vnni": "avx512_vnni",
+             "neon": "asimd", "dotprod": "asimddp"}  # fmt: skip
+    families = {"x86_64": "x86", "aarch64": "arm"}
+    for (isa, arch), target in TARGETS.items():
+        used = {f[1:] for f in target.features.split(",") if f.startswith("+")}
+        levels = dict(cpu._LEVELS[families[arch]])
+
+        assert levels[isa] == {names.get(f, f) for f in used}, (isa, arch)
 
 
 def test_override_goes_down(machine, monkeypatch):
@@ -111,12 +132,12 @@ def test_override_goes_down(machine, monkeypatch):
 
 
 def test_override_refuses_what_the_cpu_lacks_and_names_the_feature(machine):
-    machine.cpuinfo(HASWELL.replace(" f16c", ""))
+    machine.cpuinfo(PILEDRIVER)
 
     with pytest.raises(QuantError) as error:
         cpu.isa(str(machine.folder), "x86_64", override="avx2")
 
-    assert "lacks f16c" in str(error.value)
+    assert "lacks avx2, bmi2" in str(error.value)
     assert "this CPU runs: generic" in str(error.value)
 
 
