@@ -125,7 +125,7 @@ def place_tensors(
         _refuse_namesakes(cursor, tensors)
     filled = sorted((t for t in tensors if t.n_elements), key=lambda t: t.offset)
     _check_bounds(cursor, filled, data_start, alignment)
-    nexts = [*(t.offset for t in filled[1:]), room]
+    nexts = [*(t.offset for t in filled), room][1:]
     for i, (t, after) in enumerate(zip(filled, nexts, strict=True)):
         size = t.size_bytes if t.sized else after - t.offset
         if size > after - t.offset or not size:
