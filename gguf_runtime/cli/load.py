@@ -48,7 +48,7 @@ def offer_pull(terminal: Terminal, name: str, *, offline: bool) -> None:
     if not (stdin_is_terminal() and terminal.err_is_terminal) or terminal.quiet:
         return
     if _agrees(terminal, entry):
-        from gguf_runtime.hub.pull import pull
+        from gguf_runtime.hub.puller import pull
 
         pull(entry.name, progress=terminal.progress)
         terminal.clear()

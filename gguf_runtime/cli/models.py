@@ -11,7 +11,7 @@ import typer
 from gguf_runtime.cli.terminal import current
 from gguf_runtime.hub.catalog import Entry, entries, find
 from gguf_runtime.hub.places import models_dir
-from gguf_runtime.hub.pull import pull
+from gguf_runtime.hub.puller import pull
 from gguf_runtime.hub.resolve import models_in, size
 
 
