@@ -20,7 +20,7 @@ from quant.simd.values import Addr, F, W
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
-    from quant.simd.dots import Act
+    from quant.simd.layout import Act
     from quant.simd.words import Words
 
 T, X, BLOCKS, N_GROUPS, LDX = range(0, 40, 8)  # argument slots, in bytes
@@ -65,7 +65,7 @@ def planes(v: Words, act: Act, q0: W, q1: W) -> list[tuple[W, W]]:
 @kernel
 def quantize(fmt: str) -> KernelFn:
     """Quantize whole rows; fmt "a8" or "a16"."""
-    from quant.simd.dots import ACTS
+    from quant.simd.layout import ACTS
 
     act = ACTS[fmt]
     size = act.size

@@ -59,7 +59,9 @@ def _target_machine(t: Target, triple: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     kind = llvm.Target.from_triple(triple)
-    return kind.create_target_machine(cpu=t.cpu, features=t.features, opt=3, reloc="pic", codemodel="small")
+    return kind.create_target_machine(
+        cpu=t.cpu, features=t.features, opt=3, reloc="pic", codemodel="small"
+    )
 
 
 def _lower(fn: KernelFn, symbol: str, t: Target, triple: str) -> Any:
@@ -79,7 +81,13 @@ def _lower(fn: KernelFn, symbol: str, t: Target, triple: str) -> Any:
     kernel = _bridge(t).prepare(fn)
     with global_compiler_lock:
         result = compiler.compile_extra(
-            cpu_target.typing_context, cpu_target.target_context, kernel, (types.int64,) * 3, types.void, flags, {}
+            cpu_target.typing_context,
+            cpu_target.target_context,
+            kernel,
+            (types.int64,) * 3,
+            types.void,
+            flags,
+            {},
         )
         library = result.library
         for part in library._linking_libraries:  # range() and the kernel's own helpers
@@ -119,7 +127,9 @@ def _optimise(module: Any, tm: Any) -> None:
     module.verify()
 
 
-def _module(fn: KernelFn, symbol: str, isa: str, arch: str | None, triple: str | None) -> tuple[Any, Any]:
+def _module(
+    fn: KernelFn, symbol: str, isa: str, arch: str | None, triple: str | None
+) -> tuple[Any, Any]:
     t = target(isa, arch)
     tm = _target_machine(t, triple or triple_for(t.arch))
     module = _lower(fn, symbol, t, tm.triple)
@@ -127,7 +137,9 @@ def _module(fn: KernelFn, symbol: str, isa: str, arch: str | None, triple: str |
     return module, tm
 
 
-def compile_kernel(fn: KernelFn, symbol: str, isa: str, arch: str | None = None, triple: str | None = None) -> bytes:
+def compile_kernel(
+    fn: KernelFn, symbol: str, isa: str, arch: str | None = None, triple: str | None = None
+) -> bytes:
     """Compile a kernel function for an instruction set.
 
     Args:
@@ -143,7 +155,9 @@ def compile_kernel(fn: KernelFn, symbol: str, isa: str, arch: str | None = None,
     return data
 
 
-def emit_assembly(fn: KernelFn, symbol: str, isa: str, arch: str | None = None, triple: str | None = None) -> str:
+def emit_assembly(
+    fn: KernelFn, symbol: str, isa: str, arch: str | None = None, triple: str | None = None
+) -> str:
     """The assembly of the same object, to read."""
     module, tm = _module(fn, symbol, isa, arch, triple)
     text: str = tm.emit_assembly(module)

@@ -25,7 +25,7 @@ from quant.types import Type, get
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
-    from quant.simd.dots import Act
+    from quant.simd.layout import Act
     from quant.simd.words import Words
 
 # ---- argument slots, in bytes; the float bodies (`quant.gemm_float`) share them ------------------------------------------
@@ -79,7 +79,15 @@ def finish(args: int, acc: int, stride: int, strip: int, first: int, n: int) -> 
 
 
 def group_ints(
-    v: Words, t: Type, act: Act, code: Any, n_strips: int, a: Addr, g: int, n_columns: int, scales: Any
+    v: Words,
+    t: Type,
+    act: Act,
+    code: Any,
+    n_strips: int,
+    a: Addr,
+    g: int,
+    n_columns: int,
+    scales: Any,
 ) -> list[list[Any]]:
     """i of one group (int32) for each strip and column; a16 as 128 times the high plane plus the low one."""
     codes = v.codes_of(codes_of(t))
@@ -96,7 +104,7 @@ def group_ints(
 
 
 def _acts(fmt: str) -> Act:
-    from quant.simd.dots import ACTS
+    from quant.simd.layout import ACTS
 
     return ACTS[fmt]
 
@@ -106,7 +114,13 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
     """`n` columns at a time from the strip, for activations `fmt` ("a8" or "a16")."""
     t, act = get(qtype), _acts(fmt)
     block = strip_block(t)
-    size, codes_at, group_bytes, m_at, sub_at = block.size, block.codes, block.group, block.m, block.sub
+    size, codes_at, group_bytes, m_at, sub_at = (
+        block.size,
+        block.codes,
+        block.group,
+        block.m,
+        block.sub,
+    )
     column, group16 = act.size, t.group == 16
 
     @macro
@@ -122,7 +136,9 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
         raw, facts = unpack(v, t, p), codes_of(t)
 
         def code(s: int, k: int) -> B:
-            if k % 2 == 0:  # one line of 64 bytes serves two steps or fewer: prefetches stay evenly spread
+            if (
+                k % 2 == 0
+            ):  # one line of 64 bytes serves two steps or fewer: prefetches stay evenly spread
                 v.prefetch(p + (PREFETCH + 32 * k))
             return v.stand(raw(k), facts)
 
@@ -146,9 +162,13 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
             unpack_scales6(v, w + sub_at, scratch)
 
     @macro
-    def group_super(v: Words, tu: tuple[F, ...], w: Addr, scratch: Addr, a: Addr, g: int) -> tuple[F, ...]:
+    def group_super(
+        v: Words, tu: tuple[F, ...], w: Addr, scratch: Addr, a: Addr, g: int
+    ) -> tuple[F, ...]:
         def sub(s: int, j: int) -> S:
-            return v.ld_s8_s(w + sub_at + g * 32 + 16 * j) if group16 else v.ld_u8_s(scratch + g * 16)
+            return (
+                v.ld_s8_s(w + sub_at + g * 32 + 16 * j) if group16 else v.ld_u8_s(scratch + g * 16)
+            )
 
         i = group_ints(v, t, act, stand(v, w + codes_at + g * group_bytes), 1, a, g, n, sub)[0]
         m = v.cvt(v.ld_u8_w(scratch + 128 + g * 16)) if m_at else None

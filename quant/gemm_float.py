@@ -63,7 +63,9 @@ def floats(qtype: str, shape: str) -> KernelFn:
             return v.ld_f(p)
         return v.ld_f16(p) if name == "F16" else v.ld_bf16(p)
 
-    def steps(v: Words, acc: tuple[F, ...], w: Addr, stride: int, x: Addr, ldx: int, n: int) -> tuple[F, ...]:
+    def steps(
+        v: Words, acc: tuple[F, ...], w: Addr, stride: int, x: Addr, ldx: int, n: int
+    ) -> tuple[F, ...]:
         ns, nc = tile_of(v)
         for k in range(n):
             ws = [weight(v, w + s * stride + k * line) for s in range(ns)]
@@ -74,11 +76,15 @@ def floats(qtype: str, shape: str) -> KernelFn:
         return acc
 
     @macro
-    def four(v: Words, acc: tuple[F, ...], w: Addr, stride: int, x: Addr, ldx: int) -> tuple[F, ...]:
+    def four(
+        v: Words, acc: tuple[F, ...], w: Addr, stride: int, x: Addr, ldx: int
+    ) -> tuple[F, ...]:
         return steps(v, acc, w, stride, x, ldx, 4)
 
     @macro
-    def single(v: Words, acc: tuple[F, ...], w: Addr, stride: int, x: Addr, ldx: int) -> tuple[F, ...]:
+    def single(
+        v: Words, acc: tuple[F, ...], w: Addr, stride: int, x: Addr, ldx: int
+    ) -> tuple[F, ...]:
         return steps(v, acc, w, stride, x, ldx, 1)
 
     @macro
@@ -88,13 +94,19 @@ def floats(qtype: str, shape: str) -> KernelFn:
 
     def run(args: int, task: int, thread: int) -> None:
         n_columns, n_k = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
-        tile, strip_bytes, ldx = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES), v.ld_i64(args + LD_X)
+        tile, strip_bytes, ldx = (
+            v.ld_i64(args + TILE),
+            v.ld_i64(args + STRIP_BYTES),
+            v.ld_i64(args + LD_X),
+        )
         scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
         last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
         ns, nc = tile_strips(), tile_columns()
         for s in range(task * tile, last, ns):
             left = min(ns, last - s)
-            stride = strip_bytes if left == ns else 0  # a missing strip is computed from the first one and dropped
+            stride = (
+                strip_bytes if left == ns else 0
+            )  # a missing strip is computed from the first one and dropped
             for c in range(0, n_columns, nc):
                 w = v.ld_i64(args + WEIGHTS) + s * strip_bytes
                 x = v.ld_i64(args + ACTS_AT) + c * ldx

@@ -25,7 +25,7 @@ from gguf_runtime.kernels.lanes import f32, inverse_rms, inverse_rms_bits
 from quant.activations import quantize_group
 from quant.jit import kernel
 from quant.simd import LANES, Addr, F, macro, v
-from quant.simd.dots import ACTS
+from quant.simd.layout import ACTS
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn

@@ -54,7 +54,9 @@ class Macro(Generic[P, R]):
         self.__doc__ = fn.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        raise RuntimeError(f"macro {self.__name__} can only be used inside a kernel that is being compiled")
+        raise RuntimeError(
+            f"macro {self.__name__} can only be used inside a kernel that is being compiled"
+        )
 
 
 def macro(fn: Callable[Concatenate[Words, P], R]) -> Macro[P, R]:

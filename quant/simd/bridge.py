@@ -107,9 +107,13 @@ class Bridge:
             return ir.ArrayType(self._llvm(t.dtype), t.count)
         if isinstance(t, types.BaseTuple):
             return ir.LiteralStructType([self._llvm(e) for e in t])
-        return {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}.get(t, ir.IntType(64))
+        return {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}.get(
+            t, ir.IntType(64)
+        )
 
-    def _trace(self, fn: Callable[..., Any], b: Any, kinds: list[Any], vals: list[Any]) -> tuple[Any, Any]:
+    def _trace(
+        self, fn: Callable[..., Any], b: Any, kinds: list[Any], vals: list[Any]
+    ) -> tuple[Any, Any]:
         w = self.words(b)
         args = [
             k.literal_value if is_const else self._wrap(w, k, x)
@@ -152,7 +156,9 @@ class Bridge:
     def _probe(self, fn: Callable[..., Any], kinds: list[Any]) -> Any:
         """Result type of a word, from a scratch function."""
         m = ir.Module()
-        f = ir.Function(m, ir.FunctionType(ir.VoidType(), [self._llvm(t) for t, _ in kinds]), "probe")
+        f = ir.Function(
+            m, ir.FunctionType(ir.VoidType(), [self._llvm(t) for t, _ in kinds]), "probe"
+        )
         b = ir.IRBuilder(f.append_basic_block())
         return self._trace(fn, b, kinds, list(f.args))[0]
 
@@ -176,7 +182,9 @@ class Bridge:
         """The kernel with its names bound to intrinsics and compiled helpers."""
         names = set(code_names(fn.__code__))
         scope = {k: self._resolve(x) if k in names else x for k, x in fn.__globals__.items()}
-        cells = tuple(pytypes.CellType(self._resolve(c.cell_contents)) for c in fn.__closure__ or ())
+        cells = tuple(
+            pytypes.CellType(self._resolve(c.cell_contents)) for c in fn.__closure__ or ()
+        )
         out = pytypes.FunctionType(fn.__code__, scope, fn.__name__, fn.__defaults__, cells)
         out.__module__ = fn.__module__
         out.__qualname__ = fn.__qualname__

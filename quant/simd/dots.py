@@ -3,22 +3,17 @@
 A *group* is 32 values of k: 8 steps of 4, a byte each. `group_dots` gives, for every strip and column of a register
 tile, the exact int32  i = sum over sub-groups of  sub_scale * sum (code - center) * q.  How the sum is formed is the
 instruction set's own (int16 pairs that start at the centring correction on AVX2, int32 elsewhere); i is the same.
-
-Activations of one column and 256 values of k, one block:
-
-    a8    q i8[256] | dx f32[8] | xs f32[8] | sums of q                                    416 bytes
-    a16   h i8[256] | l i8[256] | dx f32[8] | xs f32[8] | sums of h | sums of l            768 bytes   q = 128 h + l
-    sums  per 16 values [16] | per 32 values [8], 4 bytes each: int32, on AVX2 two int16 (k % 4 < 2, the others)
+The layout of an activation block stands in `quant.simd.layout`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
+from quant.simd.layout import ACTS, SUM16, SUM32, Act, Codes
 from quant.simd.values import A, Addr, B, S, W
 
 if TYPE_CHECKING:
@@ -28,41 +23,7 @@ else:
 
 I8, I16, I32 = (ir.IntType(n) for n in (8, 16, 32))
 
-SUM16, SUM32, SUM_BYTES = 0, 64, 96
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """Layout of one activation block: byte offsets of its planes and tables."""
-
-    name: str
-    limit: int
-    planes: int
-    size: int
-
-    @property
-    def dx(self) -> int:
-        return 256 * self.planes
-
-    @property
-    def xs(self) -> int:
-        return self.dx + 32
-
-    def sums(self, plane: int) -> int:
-        return self.xs + 32 + SUM_BYTES * plane
-
-
-ACTS = {"a8": Act("a8", 127, 1, 416), "a16": Act("a16", 16319, 2, 768)}
-
-
-@dataclass(frozen=True, slots=True)
-class Codes:
-    """What the dot product must know of a type's codes, as they stand in bytes."""
-
-    bits: int
-    center: int  # subtracted from each code
-    signed: bool  # bytes are int8
-    group: int  # values that share a sub-scale (16 or 32)
+__all__ = ["ACTS", "Act", "Codes", "DotWords"]
 
 
 class DotWords:
@@ -147,7 +108,9 @@ class DotWords:
         for k in range(8):
             u = [code(s, k) for s in range(n_strips)]
             first, last = k % hold == 0, k % hold == hold - 1
-            plain = Codes(codes.bits, codes.center if k % n_sub == 0 else 0, codes.signed, codes.group)
+            plain = Codes(
+                codes.bits, codes.center if k % n_sub == 0 else 0, codes.signed, codes.group
+            )
             for c, (q, sums) in enumerate(columns):
                 x = self.bc_b(q + 4 * k)
                 for s in range(n_strips):

@@ -61,7 +61,9 @@ class FloatWords:
     def fma(self: Self, x: F, y: F, z: F) -> F:
         """x * y + z with one rounding."""
         t = self.reg_type("F")
-        return self.each(F, lambda *r: self.intrinsic(f"llvm.fma.v{self.lanes}f32", t, list(r)), x, y, z)
+        return self.each(
+            F, lambda *r: self.intrinsic(f"llvm.fma.v{self.lanes}f32", t, list(r)), x, y, z
+        )
 
     def max(self: Self, x: F, y: F) -> F:
         """x where x > y, else y: NaN in x gives y, NaN in y gives y."""
@@ -104,11 +106,15 @@ class FloatWords:
     def any_m(self: Self, m: M) -> int:
         """1 if the condition holds in some lane, else 0."""
         x = self.b.bitcast(self.join(m), ir.IntType(LANES))
-        return self.int_of(self.b.zext(self.b.icmp_unsigned("!=", x, ir.Constant(x.type, 0)), ir.IntType(64)))
+        return self.int_of(
+            self.b.zext(self.b.icmp_unsigned("!=", x, ir.Constant(x.type, 0)), ir.IntType(64))
+        )
 
     def mask_bits(self: Self, m: M) -> int:
         """The conditions as bits, lane 0 lowest."""
-        return self.int_of(self.b.zext(self.b.bitcast(self.join(m), ir.IntType(LANES)), ir.IntType(64)))
+        return self.int_of(
+            self.b.zext(self.b.bitcast(self.join(m), ir.IntType(LANES)), ir.IntType(64))
+        )
 
     # ---- to and from integers --------------------------------------------------------------------------------------
 
@@ -163,5 +169,6 @@ class FloatWords:
 
     def lane_f(self: Self, x: F, k: int) -> float:
         """Lane k (0..15) as a float32 scalar."""
-        return self.flt_of(self.b.extract_element(self.join(x), self.b.trunc(self.int_value(k), I32)))
-
+        return self.flt_of(
+            self.b.extract_element(self.join(x), self.b.trunc(self.int_value(k), I32))
+        )

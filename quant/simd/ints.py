@@ -30,7 +30,9 @@ class IntWords:
     def iota_w(self: Self) -> W:
         """0, 1, .. 15."""
         n = self.lanes
-        return self.each_p(W, lambda p: ir.Constant(self.reg_type("W"), [p * n + k for k in range(n)]))
+        return self.each_p(
+            W, lambda p: ir.Constant(self.reg_type("W"), [p * n + k for k in range(n)])
+        )
 
     def add_w(self: Self, x: W, y: W) -> W:
         return self.each(W, self.b.add, x, y)

@@ -85,7 +85,9 @@ class MemoryWords:
     def st_f_tail(self: Self, a: Addr, x: F, n: int) -> None:
         """Store the first n (0..16) lanes."""
         fn = f"llvm.masked.store.v{LANES}f32.p0"
-        self._masked(fn, ir.VoidType(), [self.join(x), self.ptr(a), ir.Constant(I32, 4), self._first(n)])
+        self._masked(
+            fn, ir.VoidType(), [self.join(x), self.ptr(a), ir.Constant(I32, 4), self._first(n)]
+        )
 
     def _masked(self: Self, name: str, ret: Any, args: list[Any]) -> Any:
         """llvmlite's LLVM names the alignment either by an operand or by an attribute; 4 is natural in both."""
@@ -145,7 +147,9 @@ class MemoryWords:
     def st_f16(self: Self, a: Addr, x: F) -> None:
         """Round to half floats (nearest even, overflow to infinity) and store 16 of them."""
         for p, r in enumerate(x.regs):
-            self.store_raw(a + p * self.lanes * 2, self.b.fptrunc(r, ir.VectorType(F16, self.lanes)))
+            self.store_raw(
+                a + p * self.lanes * 2, self.b.fptrunc(r, ir.VectorType(F16, self.lanes))
+            )
 
     def ld_bf16(self: Self, a: Addr) -> F:
         """16 bfloat16 -> float32, exact."""

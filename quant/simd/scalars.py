@@ -88,7 +88,9 @@ class ScalarWords:
 
     def ctz(self: Self, x: int) -> int:
         """Number of trailing zero bits; 64 for 0."""
-        return self.int_of(self.intrinsic("llvm.cttz.i64", I64, [self.int_value(x), ir.Constant(ir.IntType(1), 0)]))
+        return self.int_of(
+            self.intrinsic("llvm.cttz.i64", I64, [self.int_value(x), ir.Constant(ir.IntType(1), 0)])
+        )
 
     # ---- memory that threads share ---------------------------------------------------------------------------------
 
@@ -124,7 +126,9 @@ class ScalarWords:
         f = self.b.inttoptr(self.int_value(fn), t.as_pointer())
         self.b.call(f, [self.int_value(x) for x in (args, task, thread)])
 
-    def call_os(self: Self, fn: Addr, a: int, b: int, c: int, d: int, e: int, f: int, g: int) -> int:
+    def call_os(
+        self: Self, fn: Addr, a: int, b: int, c: int, d: int, e: int, f: int, g: int
+    ) -> int:
         """Call a C function of seven integer arguments (`syscall(n, ...)`, or fewer: the rest is ignored)."""
         t = ir.FunctionType(I64, [I64] * 7)
         p = self.b.inttoptr(self.int_value(fn), t.as_pointer())

@@ -19,7 +19,13 @@ from quant.simd.scalars import ScalarWords
 from quant.simd.values import KINDS, LANES, A, B, F, Flt, H, Int, M, S, Vec, W
 
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-F16, F32, F64, PTR, VOID = ir.HalfType(), ir.FloatType(), ir.DoubleType(), ir.PointerType(), ir.VoidType()
+F16, F32, F64, PTR, VOID = (
+    ir.HalfType(),
+    ir.FloatType(),
+    ir.DoubleType(),
+    ir.PointerType(),
+    ir.VoidType(),
+)
 
 V = TypeVar("V", bound=Vec)
 
@@ -29,9 +35,14 @@ class Words(MemoryWords, FloatWords, IntWords, ScalarWords, DotWords):
 
     isa: ClassVar[str] = "generic"
     P: ClassVar[int] = 1
-    tile: ClassVar[tuple[int, int]] = (1, 2)  # strips x columns of the integer panel's register tile
+    tile: ClassVar[tuple[int, int]] = (
+        1,
+        2,
+    )  # strips x columns of the integer panel's register tile
     tile_float: ClassVar[tuple[int, int]] = (1, 4)
-    asm_register: ClassVar[str] = ""  # constraint letter of a vector register, "" where order is left to LLVM
+    asm_register: ClassVar[str] = (
+        ""  # constraint letter of a vector register, "" where order is left to LLVM
+    )
 
     def __init__(self, builder: Any) -> None:
         self.b = builder
@@ -65,7 +76,9 @@ class Words(MemoryWords, FloatWords, IntWords, ScalarWords, DotWords):
     def intrinsic(self, name: str, ret: Any, args: list[Any]) -> Any:
         """Call an LLVM intrinsic, declared on first use."""
         m = self.b.module
-        fn = m.globals.get(name) or ir.Function(m, ir.FunctionType(ret, [a.type for a in args]), name)
+        fn = m.globals.get(name) or ir.Function(
+            m, ir.FunctionType(ret, [a.type for a in args]), name
+        )
         return self.b.call(fn, args)
 
     def int_value(self, x: Any) -> Any:
@@ -94,13 +107,18 @@ class Words(MemoryWords, FloatWords, IntWords, ScalarWords, DotWords):
         regs = list(x.regs)
         while len(regs) > 1:
             n = regs[0].type.count
-            regs = [self.shuffle(a, c, list(range(2 * n))) for a, c in zip(regs[::2], regs[1::2], strict=True)]
+            regs = [
+                self.shuffle(a, c, list(range(2 * n)))
+                for a, c in zip(regs[::2], regs[1::2], strict=True)
+            ]
         return regs[0]
 
     def split(self, cls: type[V], x: Any) -> V:
         """A 16-lane vector cut into the registers of a value."""
         n = x.type.count // self.P
-        return self.each_p(cls, lambda p: self.shuffle(x, self.undef(x.type), list(range(p * n, p * n + n))))
+        return self.each_p(
+            cls, lambda p: self.shuffle(x, self.undef(x.type), list(range(p * n, p * n + n)))
+        )
 
     def keep(self, x: Any) -> Any:
         """An empty volatile asm: no instruction, but LLVM keeps the order in which the steps are written.

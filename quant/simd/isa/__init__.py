@@ -39,14 +39,28 @@ TARGETS = {
     ("generic", "x86_64"): Target(
         "generic", "x86_64", "x86-64", _X86, "generic", "quant.simd.isa.generic", "GenericX86"
     ),
-    ("avx2", "x86_64"): Target("avx2", "x86_64", "x86-64", _AVX2, "znver3", "quant.simd.isa.avx2", "Avx2"),
+    ("avx2", "x86_64"): Target(
+        "avx2", "x86_64", "x86-64", _AVX2, "znver3", "quant.simd.isa.avx2", "Avx2"
+    ),
     ("avx512vnni", "x86_64"): Target(
-        "avx512vnni", "x86_64", "x86-64", _VNNI, "icelake-server", "quant.simd.isa.avx512vnni", "Avx512Vnni"
+        "avx512vnni",
+        "x86_64",
+        "x86-64",
+        _VNNI,
+        "icelake-server",
+        "quant.simd.isa.avx512vnni",
+        "Avx512Vnni",
     ),
     ("generic", "aarch64"): Target(
         "generic", "aarch64", "generic", "+neon", "", "quant.simd.isa.generic", "GenericArm"
     ),
     ("neondot", "aarch64"): Target(
-        "neondot", "aarch64", "generic", "+neon,+dotprod", "apple-m1", "quant.simd.isa.neondot", "NeonDot"
+        "neondot",
+        "aarch64",
+        "generic",
+        "+neon,+dotprod",
+        "apple-m1",
+        "quant.simd.isa.neondot",
+        "NeonDot",
     ),
 }

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from llvmlite import ir
 
-from quant.simd.dots import SUM16, SUM32, Codes
+from quant.simd.layout import SUM16, SUM32, Codes
 from quant.simd.isa.x86 import X86
 from quant.simd.values import A, Addr, S, W
 
@@ -47,7 +47,9 @@ class Avx2(X86):
     def acc_start(self, codes: Codes, sums: Addr, n: int) -> A:
         if codes.signed or not codes.center:
             return A([self.const("H", 0)] * self.P)
-        pair = self.b.bitcast(self.splat_reg(self.load_raw(sums, I32), self.lanes), self.reg_type("H"))
+        pair = self.b.bitcast(
+            self.splat_reg(self.load_raw(sums, I32), self.lanes), self.reg_type("H")
+        )
         return A([self.b.mul(pair, self.const("H", -codes.center))] * self.P)
 
     def dot_reg(self, acc: Any, u: Any, x: Any, codes: Codes) -> Any:
@@ -58,7 +60,9 @@ class Avx2(X86):
         size = self.b.select(self.b.icmp_signed("<", u, zero), self.b.sub(zero, u), u)
         signed = self.intrinsic("llvm.x86.avx2.psign.b", self.reg_type("B"), [x, u])
         w = self._madd(self._maddubs(size, signed), self.const("H", 1))
-        return self.b.bitcast(self.b.add(self.b.bitcast(acc, self.reg_type("W")), w), self.reg_type("H"))
+        return self.b.bitcast(
+            self.b.add(self.b.bitcast(acc, self.reg_type("W")), w), self.reg_type("H")
+        )
 
     def acc_w(self, acc: A, scale: S | None, codes: Codes) -> W:
         if codes.signed:

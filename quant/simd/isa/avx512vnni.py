@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from quant.simd.dots import Codes
+from quant.simd.layout import Codes
 from quant.simd.isa.x86 import X86
 
 

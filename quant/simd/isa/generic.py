@@ -36,9 +36,13 @@ class _Half:
         w = self.w_of_f(x)
         mag = self.and_w(w, self.splat_w(0x7FFFFFFF))
         odd = self.and_w(self.lshr_w(mag, 13), self.splat_w(1))
-        normal = self.lshr_w(self.add_w(self.add_w(mag, self.splat_w(0xFFF - (112 << 23))), odd), 13)
+        normal = self.lshr_w(
+            self.add_w(self.add_w(mag, self.splat_w(0xFFF - (112 << 23))), odd), 13
+        )
         # below 2^-14: adding 0.5 leaves the half float's bits, rounded to nearest even, at the end of the mantissa
-        tiny = self.sub_w(self.w_of_f(self.add(self.f_of_w(mag), self.splat_f(0.5))), self.splat_w(0x3F000000))
+        tiny = self.sub_w(
+            self.w_of_f(self.add(self.f_of_w(mag), self.splat_f(0.5))), self.splat_w(0x3F000000)
+        )
         h = self.select_w(self.lt_w(mag, self.splat_w(113 << 23)), tiny, normal)
         h = self.select_w(self.lt_w(self.splat_w(0x477FEFFF), mag), self.splat_w(0x7C00), h)
         h = self.select_w(self.lt_w(self.splat_w(0x7F800000), mag), self.splat_w(0x7E00), h)
