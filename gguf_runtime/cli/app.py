@@ -5,6 +5,8 @@ from __future__ import annotations
 from gguf_runtime.cli.dispatch import Row, dispatch
 
 COMMANDS = (
+    Row("tokenize", "tokenize.tokenize", "the ids and pieces that a model sees for a text"),
+    Row("inspect", "inspect.inspect", "what is in a model file, of any architecture", ("show",)),
     Row("list", "models.list_models", "models on this machine and models that can be pulled"),
     Row("pull", "models.pull_model", "fetch a model of the catalog and check its digest"),
 )
