@@ -1,0 +1,41 @@
+"""Memory from the system: zeroed, page aligned, committed when touched, in huge pages where that is allowed.
+
+Weights packed into huge pages are read 5 to 10 % faster than through 4 KB pages (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quant.errors import QuantError
+
+U8 = NDArray[np.uint8]
+
+HUGE = 2 << 20
+
+
+def allocate(size: int, huge: bool = False) -> U8:
+    """`size` zero bytes, aligned to 4 KB, or to 2 MB with huge pages asked for.
+
+    The memory lives as long as the array or a view of it.
+
+    Raises:
+        QuantError: the system gives no address space of that size.
+    """
+    align = HUGE if huge and size >= HUGE else mmap.PAGESIZE
+    room = max(size, 1) + (align if align > mmap.PAGESIZE else 0)
+    try:
+        area = mmap.mmap(-1, room)
+    except (OSError, ValueError, OverflowError) as e:
+        raise QuantError("the system gives no memory", expected=f"{size:,} bytes", got=str(e)) from e
+    whole = np.frombuffer(area, np.uint8)
+    start = -whole.ctypes.data % align
+    if align == HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            area.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:  # a kernel without transparent huge pages: slower, still right
+            pass
+    return whole[start : start + size]
