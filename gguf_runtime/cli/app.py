@@ -9,6 +9,7 @@ COMMANDS = (
     Row("inspect", "inspect.inspect", "what is in a model file, of any architecture", ("show",)),
     Row("list", "models.list_models", "models on this machine and models that can be pulled"),
     Row("pull", "models.pull_model", "fetch a model of the catalog and check its digest"),
+    Row("doctor", "doctor.doctor", "what this machine is, what was chosen, and why"),
 )
 
 
