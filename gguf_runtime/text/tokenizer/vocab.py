@@ -1,0 +1,191 @@
+"""What a file says about its vocabulary, checked and frozen.
+
+Pieces stay as the file has them: byte-level BPE in its alphabet of 256 letters, SPM with U+2581 for
+a space. Nothing is hashed here; the tables that encode need are built on first use (`index.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gguf_runtime.errors import ModelError, show
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+
+# Texts that end a turn in files that do not name their end-of-turn token.
+END_TEXTS = (
+    b"<|eot_id|>",
+    b"<|im_end|>",
+    b"<|end|>",
+    b"<end_of_turn>",
+    b"<|endoftext|>",
+    b"<|end_of_text|>",
+    b"<EOT>",
+    b"_<EOT>",
+    b"[EOT]",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>".encode(),
+    b"<end_of_utterance>",
+    b"<|return|>",
+    b"<|call|>",
+    b"<|eom_id|>",
+    b"[EOS]",
+    b"<eos>",
+    b"<turn|>",
+)
+
+
+class Pieces(Protocol):
+    """Bytes by id: a list, or the loader's lazy array of strings."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, i: int, /) -> bytes: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Vocab:
+    """Facts of `tokenizer.ggml.*`; an id that the file does not give is None."""
+
+    model: str
+    pieces: Pieces
+    types: NDArray[np.uint8]  # (n_vocab,)
+    scores: NDArray[np.float32] | None = None  # (n_vocab,)
+    merges: Pieces | None = None
+    pre: str | None = None
+    add_bos: bool | None = None
+    add_eos: bool | None = None
+    add_space_prefix: bool | None = None
+    bos_id: int | None = None
+    eos_id: int | None = None
+    eot_id: int | None = None
+    eom_id: int | None = None
+    unk_id: int | None = None
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Vocab:
+        """Reads the keys `tokenizer.ggml.*`.
+
+        Raises:
+            ModelError: no vocabulary, or fields that contradict each other.
+        """
+
+        def get(name: str) -> Any:
+            return metadata.get(f"tokenizer.ggml.{name}")
+
+        model, pieces = get("model"), get("tokens")
+        if model is None or pieces is None:
+            raise ModelError(
+                "the file has no vocabulary",
+                where="tokenizer.ggml.model" if model is None else "tokenizer.ggml.tokens",
+                hint="it may be one of several parts, or hold weights only",
+            )
+        n = len(pieces)
+        return cls(
+            model=_text(model, "model") or "",
+            pieces=pieces,
+            types=_types(get("token_type"), n),
+            scores=_scores(get("scores"), n),
+            merges=get("merges"),
+            pre=_text(get("pre"), "pre"),
+            add_bos=_flag(get("add_bos_token"), "add_bos_token"),
+            add_eos=_flag(get("add_eos_token"), "add_eos_token"),
+            add_space_prefix=_flag(get("add_space_prefix"), "add_space_prefix"),
+            **{
+                f"{short}_id": _id(get(f"{name}_token_id"), f"{name}_token_id", n)
+                for short, name in (
+                    ("bos", "bos"),
+                    ("eos", "eos"),
+                    ("eot", "eot"),
+                    ("eom", "eom"),
+                    ("unk", "unknown"),
+                )
+            },
+        )
+
+    def ids_of_type(self, *types: int) -> list[int]:
+        """Ids whose type is one of these, ascending."""
+        found: list[int] = np.flatnonzero(np.isin(self.types, types)).tolist()
+        return found
+
+
+def _types(value: Any, n: int) -> NDArray[np.uint8]:
+    if value is None:
+        return np.full(n, NORMAL, np.uint8)
+    types = _numbers(value, n, "token_type")
+    return np.where((types >= 0) & (types < 256), types, 0).astype(np.uint8)
+
+
+def _scores(value: Any, n: int) -> NDArray[np.float32] | None:
+    if value is None:
+        return None
+    scores = _numbers(value, n, "scores").astype(np.float32)
+    if np.isnan(scores).any():
+        raise ModelError(
+            "a score is no number",
+            where="tokenizer.ggml.scores",
+            got=f"NaN for token {int(np.isnan(scores).argmax()):,}",
+        )
+    return scores
+
+
+def _numbers(value: Any, n: int, name: str) -> NDArray[Any]:
+    where = f"tokenizer.ggml.{name}"
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf" or array.ndim != 1:
+        raise ModelError("the array holds no numbers", where=where, got=show(str(array.dtype)))
+    if len(array) != n:
+        raise ModelError(
+            "the array has not one entry per token",
+            where=where,
+            expected=f"{n:,}",
+            got=f"{len(array):,}",
+        )
+    return array
+
+
+def _id(value: Any, name: str, n: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ModelError("no token id", where=f"tokenizer.ggml.{name}", got=show(value))
+    # Converters write 2^32-1 (that is, -1) for "none".
+    if value < 0 or value == 0xFFFFFFFF:
+        return None
+    if value >= n:
+        raise ModelError(
+            "the id is outside the vocabulary",
+            where=f"tokenizer.ggml.{name}",
+            expected=f"less than {n:,}",
+            got=f"{value:,}",
+        )
+    return int(value)
+
+
+def _flag(value: Any, name: str) -> bool | None:
+    if value is None or isinstance(value, bool | np.bool_):
+        return None if value is None else bool(value)
+    raise ModelError("no truth value", where=f"tokenizer.ggml.{name}", got=show(value))
+
+
+def _text(value: Any, name: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    raise ModelError("no text", where=f"tokenizer.ggml.{name}", got=show(value))
+
+
+def as_list(pieces: Pieces) -> Sequence[bytes]:
+    """All pieces as a list of bytes."""
+    if isinstance(pieces, list):
+        return pieces
+    tolist = getattr(pieces, "tolist", None)
+    if tolist is not None:
+        done: list[bytes] = tolist()
+        return done
+    return list(pieces)
