@@ -1,0 +1,371 @@
+"""Attention over cache pages: softmax(q k) v for tiles of queries and heads, and the merge of spans.
+
+args   ARGS below for `attention`, MERGE_ARGS for `merge`, one 8-byte slot each
+       q f32 [T][n_head][key_dim], the scale folded in · out f32 [T][n_head][value_dim] written
+       pos i32 [T] · seq i32 [T] · tables, layer_offset, head_bytes, key_bytes: as rope.py
+       window: a query at p sees p - window + 1 .. p; 0: all up to p
+       items i32 [task][8]: first token, tokens (ascending positions of one sequence), first head,
+       heads (of one kv head), first span, spans, slot (-1: the item is all of its queries), kv head
+       partial f32 [slot][n_head][16 + value_dim rounded up to 16]: m, l, then out; token t of an
+       item uses slot + t; an item with slots has one span
+       merge rows i32 [row][4]: token, its first slot, spans, slots from one span to the next
+       scratch: scratch_bytes() per thread, `scratch_step` apart
+task   attention: one item; merge: row * n_head + head
+does   out = sum_t exp(s_t - max s) v_t / sum_t exp(s_t - max s), s_t = q k_t
+order  blocks of 64 and spans of 512 absolute positions. s: one fma chain over key_dim, ascending.
+       Per block with a visible position: m' = max(m, max s); r = exp(m - m'); p = exp(s - m'), 0 where
+       hidden; l = l r + ((p0 + p1) + (p2 + p3) in strips of 16, folded); out = out r, then per visible t
+       ascending out = fma(p, v, out). Spans that have one merge in ascending order into (M, L, O):
+       M' = max(M, m); L = L exp(M - M') + l exp(m - M'), O alike, products rounded; then O / L.
+       The order of a (query, head) depends on nothing but its position, so decode equals prefill.
+exact  equals `bits`; within RTOL * max|v| of `reference` (float64)
+cost   2 key_dim fma per position and column; keys and values are read once per column tile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gguf_runtime.kernels.attention_tiles import (
+    COLUMNS,
+    dispatch_scores,
+    dispatch_values,
+    unpack_scales,
+)
+from gguf_runtime.kernels.lanes import f32, fold_bits, strips
+from quant.jit import kernel
+from quant.reference import fma32
+from quant.simd import LANES, Addr, F, macro, v
+from quant.simd.elementary import exp, exp_bits
+
+if TYPE_CHECKING:
+    from quant.compile import KernelFn
+    from quant.simd.words import Words
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I32 = NDArray[np.int32]
+
+ARGS = (
+    "q", "q_stride", "out", "out_stride", "key_dim", "value_dim", "pos", "seq", "tables",
+    "layer_offset", "head_bytes", "key_bytes", "window", "items", "partial", "n_head",
+    "scratch", "scratch_step",
+)  # fmt: skip
+(
+    Q, Q_STRIDE, OUT, OUT_STRIDE, KEY_DIM, VALUE_DIM, POS, SEQ, TABLES,
+    LAYER_OFFSET, HEAD_BYTES, KEY_BYTES, WINDOW, ITEMS, PARTIAL, N_HEAD,
+    SCRATCH, SCRATCH_STEP,
+) = range(0, 8 * len(ARGS), 8)  # fmt: skip
+
+MERGE_ARGS = (
+    "out",
+    "out_stride",
+    "value_dim",
+    "partial",
+    "n_head",
+    "rows",
+    "scratch",
+    "scratch_step",
+)
+(M_OUT, M_OUT_STRIDE, M_VALUE_DIM, M_PARTIAL, M_N_HEAD, M_ROWS, M_SCRATCH, M_SCRATCH_STEP) = range(
+    0, 8 * len(MERGE_ARGS), 8
+)
+
+BLOCK, SPAN = 64, 512  # positions
+RTOL = 2e-6  # of max|v|: scores of key_dim rounded steps, exp, a sum over the block
+LOWEST = f32(float("-inf"))
+
+# Scratch of a thread, in bytes: addresses of queries, positions, (m, l), (M, L), scores, then
+# scales of values (up to 512 of them per position), out and O.
+POSITIONS_AT = 8 * COLUMNS
+STATE_AT = POSITIONS_AT + 8 * COLUMNS
+MERGED_AT = STATE_AT + 8 * COLUMNS
+SCORES_AT = MERGED_AT + 8 * COLUMNS
+SCALES_AT = SCORES_AT + 4 * BLOCK * COLUMNS
+
+
+def row_floats(value_dim: int) -> int:
+    """Values of one head, rounded up to whole strips."""
+    return -(-value_dim // LANES) * LANES
+
+
+def scratch_bytes(value_dim: int) -> int:
+    """Bytes that one thread needs."""
+    scales = 4 * BLOCK * -(-value_dim // 32)
+    return SCALES_AT + scales + 2 * COLUMNS * 4 * row_floats(value_dim)
+
+
+def partial_floats(n_head: int, value_dim: int) -> int:
+    """Float32 that one slot of `partial` takes."""
+    return n_head * (LANES + row_floats(value_dim))
+
+
+# ---- the truth ---------------------------------------------------------------------------------
+
+
+def reference(q: F64, k: F64, x: F64, pos: I32, window: int) -> F64:
+    """q (T, n_head, dk) scaled, k (P, n_kv, dk), x (P, n_kv, dv) of one sequence -> (T, n_head, dv)."""
+    group = q.shape[1] // k.shape[1]
+    k, x = (a.astype(np.float64).repeat(group, 1).transpose(1, 0, 2) for a in (k, x))
+    out = np.empty((*q.shape[:2], x.shape[2]))
+    for t, p in enumerate(pos):
+        first = max(0, int(p) - window + 1) if window else 0
+        s = np.einsum("hd,hpd->hp", q[t].astype(np.float64), k[:, first : p + 1])
+        e = np.exp(s - s.max(-1, keepdims=True))
+        out[t] = np.einsum("hp,hpd->hd", e, x[:, first : p + 1]) / e.sum(-1, keepdims=True)
+    return out
+
+
+def bits(q: F32, k: F32, x: F32, pos: I32, window: int) -> F32:
+    """The same in float32 as the kernel does it; k and x as they read back from the cache."""
+    group = q.shape[1] // k.shape[1]
+    k, x = (a.astype(np.float32).repeat(group, 1).transpose(1, 0, 2) for a in (k, x))
+    out = np.empty((*q.shape[:2], x.shape[2]), np.float32)
+    with np.errstate(all="ignore"):
+        for t in range(len(pos)):
+            first = max(0, int(pos[t]) - window + 1) if window else 0
+            end = int(pos[t]) + 1
+            merged = None
+            for span in range(first // SPAN, (end - 1) // SPAN + 1):
+                lo, hi = max(first, span * SPAN), min(end, (span + 1) * SPAN)
+                part = _span_bits(q[t], k, x, lo, hi)
+                merged = part if merged is None else merge_bits(merged, part)
+            assert merged is not None
+            out[t] = merged[2] / merged[1][:, None]
+    return out
+
+
+def _span_bits(q: F32, k: F32, x: F32, first: int, end: int) -> tuple[F32, F32, F32]:
+    """q (h, dk), k (h, P, dk), x (h, P, dv): positions first .. end - 1 of one span -> m, l, out."""
+    m, l = np.full(len(q), -np.inf, np.float32), np.zeros(len(q), np.float32)
+    out = np.zeros((len(q), x.shape[2]), np.float32)
+    for start in range(first // BLOCK * BLOCK, end, BLOCK):
+        lo, hi = max(first - start, 0), min(end - start, BLOCK)
+        s = np.full((len(q), BLOCK), -np.inf, np.float32)
+        acc = np.zeros((len(q), hi - lo), np.float32)
+        for d in range(q.shape[1]):
+            acc = fma32(k[:, start + lo : start + hi, d], q[:, d, None], acc)
+        s[:, lo:hi] = acc
+        top = s.max(-1)
+        new = np.where(m > top, m, top)
+        same = new == m
+        r = np.where(same, np.float32(1), exp_bits(m - new))
+        p = exp_bits(s - new[:, None])
+        p4 = strips(p)
+        total = fold_bits((p4[:, 0] + p4[:, 1]) + (p4[:, 2] + p4[:, 3]))
+        m, l, out = new, l * r + total, out * r[:, None]
+        for t in range(lo, hi):
+            out = fma32(p[:, t, None], x[:, start + t], out)
+    return m, l, out
+
+
+def merge_bits(a: tuple[F32, F32, F32], b: tuple[F32, F32, F32]) -> tuple[F32, F32, F32]:
+    """Two spans, the earlier first, as one."""
+    new = np.where(a[0] > b[0], a[0], b[0])
+    r, s = exp_bits(a[0] - new), exp_bits(b[0] - new)
+    return new, a[1] * r + b[1] * s, a[2] * r[:, None] + b[2] * s[:, None]
+
+
+# ---- one column --------------------------------------------------------------------------------
+
+
+@macro
+def visible(v: Words, x: F, base: int, lo: int, hi: int) -> F:
+    """Lanes base .. base + 15 of a block: x where lo <= lane < hi, else -inf."""
+    lane = v.add_w(v.iota_w(), v.splat_w(base))
+    low = v.splat_f(float("-inf"))
+    return v.select(v.lt_w(lane, v.splat_w(lo)), low, v.select(v.lt_w(lane, v.splat_w(hi)), x, low))
+
+
+@macro
+def exp_less(v: Words, x: F, m: float) -> F:
+    """e^(x - m)."""
+    return exp(v, v.sub(x, v.splat_f(m)))
+
+
+@macro
+def exp_scalar(v: Words, x: float) -> float:
+    """e^x of a scalar."""
+    return v.lane_f(exp(v, v.splat_f(x)), 0)
+
+
+def soften(s: Addr, state: Addr, lo: int, hi: int, o: Addr, n: int) -> None:
+    """Scores of one column's block -> probabilities; updates (m, l) and rescales n values of out."""
+    x0, x1, x2, x3 = v.ld_f(s), v.ld_f(s + 64), v.ld_f(s + 128), v.ld_f(s + 192)
+    if lo > 0 or hi < BLOCK:
+        x0, x1 = visible(x0, 0, lo, hi), visible(x1, 16, lo, hi)
+        x2, x3 = visible(x2, 32, lo, hi), visible(x3, 48, lo, hi)
+    top = v.hmax(v.max(v.max(x0, x1), v.max(x2, x3)))
+    m, l = v.ld_f32(state), v.ld_f32(state + 4)
+    new = m if m > top else top
+    if new != m:
+        r = exp_scalar(f32(m - new))
+        l = f32(l * r)
+        for i in range(0, 4 * n, 64):
+            v.st_f(o + i, v.mul(v.ld_f(o + i), v.splat_f(r)))
+    x0, x1, x2, x3 = exp_less(x0, new), exp_less(x1, new), exp_less(x2, new), exp_less(x3, new)
+    v.st_f(s, x0)
+    v.st_f(s + 64, x1)
+    v.st_f(s + 128, x2)
+    v.st_f(s + 192, x3)
+    v.st_f32(state, new)
+    v.st_f32(state + 4, f32(l + v.hsum(v.add(v.add(x0, x1), v.add(x2, x3)))))
+
+
+def merge_span(to: Addr, o: Addr, state: Addr, x: Addr, n: int) -> None:
+    """Merge a span's (m, l) at state and n values at x into (M, L) at `to` and O at o."""
+    a, b = v.ld_f32(to), v.ld_f32(state)
+    new = a if a > b else b
+    r, s = exp_scalar(f32(a - new)), exp_scalar(f32(b - new))
+    v.st_f32(to, new)
+    v.st_f32(to + 4, f32(f32(v.ld_f32(to + 4) * r) + f32(v.ld_f32(state + 4) * s)))
+    for i in range(0, 4 * n, 64):
+        old, part = v.mul(v.ld_f(o + i), v.splat_f(r)), v.mul(v.ld_f(x + i), v.splat_f(s))
+        v.st_f(o + i, v.add(old, part))
+
+
+def copy_span(to: Addr, o: Addr, state: Addr, x: Addr, n: int) -> None:
+    """A span's state and n values as they are."""
+    v.st_i64(to, v.ld_i64(state))
+    for i in range(0, 4 * n, 64):
+        v.st_f(o + i, v.ld_f(x + i))
+
+
+def write_out(out: Addr, o: Addr, l: float, dim: int) -> None:
+    """Out = o / l for dim values."""
+    for i in range(0, dim - LANES + 1, LANES):
+        v.st_f(out + 4 * i, v.div(v.ld_f(o + 4 * i), v.splat_f(l)))
+    left = dim % LANES
+    if left > 0:
+        i = dim - left
+        v.st_f_tail(out + 4 * i, v.div(v.ld_f(o + 4 * i), v.splat_f(l)), left)
+
+
+# ---- kernels -----------------------------------------------------------------------------------
+
+
+@kernel
+def attention(cache: str) -> KernelFn:
+    """Kernel over pages of cache type "f16", "f32" or "q8_0"."""
+    scores: Callable[..., Any] = dispatch_scores(cache)
+    values: Callable[..., Any] = dispatch_values(cache)
+    scaled = cache == "q8_0"
+
+    def columns(args: int, item: Addr, scratch: Addr) -> None:
+        """Addresses and positions of the tile's columns: queries ascending, their heads inside."""
+        first, head, heads = v.ld_i32(item), v.ld_i32(item + 8), v.ld_i32(item + 12)
+        step, dim = v.ld_i64(args + Q_STRIDE), v.ld_i64(args + KEY_DIM)
+        q = v.ld_i64(args + Q) + first * step + head * dim * 4
+        pos = v.ld_i64(args + POS) + first * 4
+        c = scratch
+        for t in range(v.ld_i32(item + 4)):
+            p = v.ld_i32(pos + 4 * t)
+            for h in range(heads):
+                v.st_i64(c, q + t * step + h * dim * 4)
+                v.st_i64(c + POSITIONS_AT, p)
+                c += 8
+
+    def block(
+        args: int, keys: Addr, start: int, n: int, scratch: Addr, scales: Addr, o: Addr, size: int
+    ) -> None:
+        """One block of 64 positions for n columns."""
+        at, s = scratch + POSITIONS_AT, scratch + SCORES_AT
+        window = v.ld_i64(args + WINDOW)
+        last = min(v.ld_i64(at + 8 * (n - 1)) - start + 1, BLOCK)
+        scores(keys, scratch, n, v.ld_i64(args + KEY_DIM), last, s)
+        for c in range(n):
+            end = v.ld_i64(at + 8 * c) - start + 1
+            lo = max(end - window, 0) if window > 0 else 0
+            hi = min(end, BLOCK)
+            if lo < hi:  # else nothing here is visible, and the block is an identity
+                soften(s + 256 * c, scratch + STATE_AT + 8 * c, lo, hi, o + c * size, size >> 2)
+        x = keys + v.ld_i64(args + KEY_BYTES)
+        if scaled:
+            groups = v.ld_i64(args + VALUE_DIM) >> 5
+            unpack_scales(x, scales, groups)
+            x += groups * (2 * BLOCK)
+        values(x, scales, at, start, window, s, n, o, size)
+
+    def finish(args: int, item: Addr, state: Addr, o: Addr, size: int) -> None:
+        """The tile's results, into out or into the slots of partial."""
+        first, head, slot = v.ld_i32(item), v.ld_i32(item + 8), v.ld_i32(item + 24)
+        heads, dim = v.ld_i32(item + 12), v.ld_i64(args + VALUE_DIM)
+        for t in range(v.ld_i32(item + 4)):
+            row = v.ld_i64(args + OUT) + (first + t) * v.ld_i64(args + OUT_STRIDE)
+            part = v.ld_i64(args + PARTIAL) + (slot + t) * v.ld_i64(args + N_HEAD) * (64 + size)
+            for h in range(head, head + heads):
+                if slot < 0:
+                    write_out(row + h * dim * 4, o, v.ld_f32(state + 4), dim)
+                else:
+                    to = part + h * (64 + size)
+                    copy_span(to, to + 64, state, o, size >> 2)
+                state += 8
+                o += size
+
+    def attention(args: int, task: int, thread: int) -> None:
+        item = v.ld_i64(args + ITEMS) + 32 * task
+        scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_STEP)
+        dim = v.ld_i64(args + VALUE_DIM)
+        size = ((dim + 15) >> 4) * 64
+        scales = scratch + SCALES_AT
+        o = scales + 4 * BLOCK * ((dim + 31) >> 5)
+        merged = o + COLUMNS * size
+        columns(args, item, scratch)
+        n = v.ld_i32(item + 4) * v.ld_i32(item + 12)
+        at, state, total = scratch + POSITIONS_AT, scratch + STATE_AT, scratch + MERGED_AT
+        window = v.ld_i64(args + WINDOW)
+        first, last = v.ld_i64(at), v.ld_i64(at + 8 * (n - 1))
+        lowest = max(first - window + 1, 0) if window > 0 else 0
+        seq = v.ld_i32(v.ld_i64(args + SEQ) + 4 * v.ld_i32(item))
+        table = v.ld_i64(v.ld_i64(args + TABLES) + 8 * seq)
+        head = v.ld_i64(args + LAYER_OFFSET) + v.ld_i32(item + 28) * v.ld_i64(args + HEAD_BYTES)
+        span, spans = v.ld_i32(item + 16), v.ld_i32(item + 20)
+        for i in range(span, span + spans):
+            for c in range(n):
+                v.st_f32(state + 8 * c, LOWEST)
+                v.st_f32(state + 8 * c + 4, f32(0))
+                for k in range(c * size, (c + 1) * size, 64):
+                    v.st_f(o + k, v.zero_f())
+            for b in range(max(8 * i, lowest >> 6), min(8 * i + 8, (last >> 6) + 1)):
+                block(args, v.ld_i64(table + 8 * b) + head, b * BLOCK, n, scratch, scales, o, size)
+            if spans > 1:
+                for c in range(n):
+                    p = v.ld_i64(at + 8 * c)
+                    own = max(p - window + 1, 0) >> 9 if window > 0 else 0
+                    to, x = merged + c * size, o + c * size
+                    if i == own:
+                        copy_span(total + 8 * c, to, state + 8 * c, x, size >> 2)
+                    elif own < i and i <= p >> 9:
+                        merge_span(total + 8 * c, to, state + 8 * c, x, size >> 2)
+        if spans > 1:
+            finish(args, item, total, merged, size)
+        else:
+            finish(args, item, state, o, size)
+
+    return attention
+
+
+@kernel
+def merge() -> KernelFn:
+    """Kernel that merges the spans of one (query, head) in ascending order."""
+
+    def merge(args: int, task: int, thread: int) -> None:
+        heads, dim = v.ld_i64(args + M_N_HEAD), v.ld_i64(args + M_VALUE_DIM)
+        row = v.ld_i64(args + M_ROWS) + 16 * (task // heads)
+        head = task % heads
+        size = ((dim + 15) >> 4) * 64
+        step = v.ld_i32(row + 12) * heads * (64 + size)
+        part = v.ld_i64(args + M_PARTIAL) + (v.ld_i32(row + 4) * heads + head) * (64 + size)
+        state = v.ld_i64(args + M_SCRATCH) + thread * v.ld_i64(args + M_SCRATCH_STEP)
+        copy_span(state, state + 64, part, part + 64, size >> 2)
+        for _ in range(1, v.ld_i32(row + 8)):
+            part += step
+            merge_span(state, state + 64, part, part + 64, size >> 2)
+        out = v.ld_i64(args + M_OUT) + v.ld_i32(row) * v.ld_i64(args + M_OUT_STRIDE)
+        write_out(out + head * dim * 4, state + 64, v.ld_f32(state + 4), dim)
+
+    return merge

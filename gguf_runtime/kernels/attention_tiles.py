@@ -1,0 +1,291 @@
+"""The register tiles of attention: scores of a few columns against keys, values weighted by them.
+
+A column is one (query, head). Tiles hold 6, 4, 3, 2 or 1 columns; on AVX-512 (32 wide registers) by all
+4 key blocks or 4 strips of values, elsewhere by one: 24 accumulators and 12 pairs of them. Every
+accumulator is one chain in the contract's order (attention.py), so the shape of a tile changes no bit.
+Keys and values of f16 and q8_0 pages become float32 in registers; code * d is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gguf_runtime.cache.pages import BLOCKS, GROUP, KEYS
+from quant.simd import Addr, F, macro, v
+
+if TYPE_CHECKING:
+    from quant.simd.words import Words
+
+COLUMNS = 24  # most columns of an item: four tiles of 6
+WIDTHS = (6, 4, 3, 2, 1)
+
+KEY_ROW = {"f16": 2 * KEYS, "f32": 4 * KEYS, "q8_0": KEYS}  # bytes of one dimension of 16 keys
+STRIP = {"f16": 32, "f32": 64, "q8_0": 16}  # bytes of 16 values of one row
+
+Step = Callable[..., Any]
+
+
+def wide(v: Words) -> int:
+    """Key blocks, or strips of values, of a register tile."""
+    return 4 if v.P == 1 and v.isa.startswith("avx512") else 1
+
+
+@macro
+def tile(v: Words) -> int:
+    """The same for a kernel's own loops."""
+    return wide(v)
+
+
+def load(v: Words, cache: str, a: Addr) -> F:
+    """16 stored elements as float32, not yet scaled."""
+    if cache == "f16":
+        return v.ld_f16(a)
+    return v.ld_f(a) if cache == "f32" else v.cvt(v.ld_s8_w(a))
+
+
+# ---- scores ------------------------------------------------------------------------------------
+
+
+def tile_scores(cache: str, columns: int) -> Step:
+    """Helper: scores of `columns` columns for `tile()` key blocks."""
+    row = KEY_ROW[cache]
+    group_bytes = 2 * KEYS
+
+    @macro
+    def zeros(v: Words) -> tuple[F, ...]:
+        return (v.zero_f(),) * (columns * wide(v))
+
+    @macro
+    def queries(v: Words, table: Addr) -> tuple[int, ...]:
+        return tuple(v.ld_i64(table + 8 * c) for c in range(columns))
+
+    @macro
+    def scales(v: Words, keys: Addr, step: int) -> tuple[F, ...]:
+        return tuple(v.ld_f16(keys + k * step) for k in range(wide(v)))
+
+    @macro
+    def plain(
+        v: Words, acc: tuple[F, ...], keys: Addr, step: int, q: tuple[int, ...], d: int
+    ) -> Any:
+        x = [load(v, cache, keys + k * step) for k in range(wide(v))]
+        return _fma(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
+
+    @macro
+    def scaled(
+        v: Words,
+        acc: tuple[F, ...],
+        keys: Addr,
+        step: int,
+        q: tuple[int, ...],
+        d: int,
+        s: tuple[F, ...],
+    ) -> Any:
+        x = [v.mul(load(v, cache, keys + k * step), s[k]) for k in range(wide(v))]
+        return _fma(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
+
+    @macro
+    def store(v: Words, acc: tuple[F, ...], out: Addr) -> None:
+        n = wide(v)
+        for i, x in enumerate(acc):
+            v.st_f(out + i // n * 256 + i % n * 64, x)
+
+    def scores(keys: Addr, step: int, table: Addr, dim: int, out: Addr) -> None:
+        q = queries(table)
+        acc = zeros()
+        for d in range(dim):
+            acc = plain(acc, keys, step, q, d)
+            keys += row
+        store(acc, out)
+
+    def scores_scaled(keys: Addr, step: int, table: Addr, dim: int, out: Addr) -> None:
+        q = queries(table)
+        acc = zeros()
+        for g in range(0, dim, GROUP):
+            s = scales(keys, step)
+            keys += group_bytes
+            for d in range(g, g + GROUP):
+                acc = scaled(acc, keys, step, q, d, s)
+                keys += row
+        store(acc, out)
+
+    return scores_scaled if cache == "q8_0" else scores
+
+
+def _fma(v: Words, acc: tuple[F, ...], x: list[F], w: list[F]) -> tuple[F, ...]:
+    """Every column's weight times every strip, added to its accumulator (columns outer)."""
+    n = len(x)
+    return tuple(v.fma(x[i % n], w[i // n], a) for i, a in enumerate(acc))
+
+
+def dispatch_scores(cache: str) -> Step:
+    """Helper: scores of n columns for the key blocks below `last`, [column][64] float32 at out."""
+    of6, of4, of3, of2, of1 = (tile_scores(cache, c) for c in WIDTHS)
+    row = KEY_ROW[cache]
+    scale = 2 * KEYS if cache == "q8_0" else 0
+
+    def some(keys: Addr, step: int, table: Addr, left: int, dim: int, out: Addr) -> int:
+        if left >= 6:
+            of6(keys, step, table, dim, out)
+            return 6
+        if left >= 4:
+            of4(keys, step, table, dim, out)
+            return 4
+        if left == 3:
+            of3(keys, step, table, dim, out)
+            return 3
+        if left == 2:
+            of2(keys, step, table, dim, out)
+            return 2
+        of1(keys, step, table, dim, out)
+        return 1
+
+    def scores(keys: Addr, table: Addr, n: int, dim: int, last: int, out: Addr) -> None:
+        step = dim * row + (dim >> 5) * scale
+        c = 0
+        while c < n:
+            done = 0
+            for k in range(0, min((last + KEYS - 1) // KEYS, BLOCKS), tile()):
+                done = some(
+                    keys + k * step, step, table + 8 * c, n - c, dim, out + 256 * c + 64 * k
+                )
+            c += done
+
+    return scores
+
+
+# ---- values ------------------------------------------------------------------------------------
+
+
+def tile_values(cache: str, columns: int, strips: int) -> Step:
+    """Helper: adds p * value of positions first .. end - 1 to strips of `columns` columns.
+
+    strips is 1, or 0 for `tile()` of them.
+    """
+    strip, scaled = STRIP[cache], cache == "q8_0"
+
+    @macro
+    def fetch(v: Words, o: Addr, size: int) -> tuple[F, ...]:
+        n = strips or wide(v)
+        return tuple(v.ld_f(o + c * size + 64 * k) for c in range(columns) for k in range(n))
+
+    @macro
+    def step(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr) -> Any:
+        rows = [load(v, cache, x + strip * k) for k in range(strips or wide(v))]
+        if scaled:  # strips 0 and 1 share a group of 32 values, 2 and 3 the next
+            rows = [v.mul(r, v.bc_f(scales + 256 * (k // 2))) for k, r in enumerate(rows)]
+        return _fma(v, acc, rows, [v.bc_f(p + 256 * c) for c in range(columns)])
+
+    @macro
+    def keep(v: Words, acc: tuple[F, ...], o: Addr, size: int) -> None:
+        n = strips or wide(v)
+        for i, x in enumerate(acc):
+            v.st_f(o + i // n * size + 64 * (i % n), x)
+
+    def values(
+        x: Addr, row: int, scales: Addr, p: Addr, first: int, end: int, o: Addr, size: int
+    ) -> None:
+        acc = fetch(o, size)
+        x += first * row
+        for t in range(first, end):
+            acc = step(acc, x, scales + 4 * t, p + 4 * t)
+            x += row
+        keep(acc, o, size)
+
+    return values
+
+
+def whole_rows(cache: str, columns: int) -> Step:
+    """Helper: the same over all strips of a row."""
+    many, one = tile_values(cache, columns, 0), tile_values(cache, columns, 1)
+    strip = STRIP[cache]
+
+    def rows(x: Addr, scales: Addr, p: Addr, first: int, end: int, o: Addr, size: int) -> None:
+        n = size >> 6
+        row = n * strip
+        k = 0
+        while k + tile() <= n:
+            many(x + k * strip, row, scales + 256 * (k >> 1), p, first, end, o + 64 * k, size)
+            k += tile()
+        while k < n:
+            one(x + k * strip, row, scales + 256 * (k >> 1), p, first, end, o + 64 * k, size)
+            k += 1
+
+    return rows
+
+
+def dispatch_values(cache: str) -> Step:
+    """Helper: a block's values, weighted, onto the out of n columns.
+
+    Columns see different positions: those that all of a tile see are done together, the ragged ends
+    before and after column by column, so hidden values are never touched.
+    """
+    of6, of4, of3, of2, of1 = (whole_rows(cache, c) for c in WIDTHS)
+
+    def low(at: Addr, start: int, window: int) -> int:
+        return max(v.ld_i64(at) - start + 1 - window, 0) if window > 0 else 0
+
+    def high(at: Addr, start: int) -> int:
+        return min(v.ld_i64(at) - start + 1, 64)
+
+    def ends(
+        x: Addr, scales: Addr, at: Addr, start: int, window: int, p: Addr, n: int, o: Addr, size: int,
+        first: int, end: int,
+    ) -> None:  # fmt: skip
+        """Positions outside first .. end - 1 of each column: before if first < end, and after."""
+        for c in range(n):
+            lo, hi = low(at + 8 * c, start, window), high(at + 8 * c, start)
+            if first < end:
+                hi = min(hi, first)
+            if lo < hi:
+                of1(x, scales, p + 256 * c, lo, hi, o + c * size, size)
+
+    def values(
+        x: Addr,
+        scales: Addr,
+        at: Addr,
+        start: int,
+        window: int,
+        p: Addr,
+        n: int,
+        o: Addr,
+        size: int,
+    ) -> None:
+        while n > 0:
+            w = n
+            if n >= 6:
+                w = 6
+            elif n == 5:
+                w = 4
+            lo, hi = low(at + 8 * (w - 1), start, window), high(at, start)
+            ends(x, scales, at, start, window, p, w, o, size, lo, hi)
+            if lo < hi:
+                if w == 6:
+                    of6(x, scales, p, lo, hi, o, size)
+                elif w == 4:
+                    of4(x, scales, p, lo, hi, o, size)
+                elif w == 3:
+                    of3(x, scales, p, lo, hi, o, size)
+                elif w == 2:
+                    of2(x, scales, p, lo, hi, o, size)
+                else:
+                    of1(x, scales, p, lo, hi, o, size)
+                for c in range(1, w):
+                    end = high(at + 8 * c, start)
+                    if hi < end:
+                        of1(x, scales, p + 256 * c, hi, end, o + c * size, size)
+            at += 8 * w
+            p += 256 * w
+            o += w * size
+            n -= w
+
+    return values
+
+
+# ---- scales of q8_0 values ---------------------------------------------------------------------
+
+
+def unpack_scales(x: Addr, to: Addr, groups: int) -> None:
+    """Halves [group][64] -> float32 [group][64]."""
+    for i in range(0, groups * 64, 16):
+        v.st_f(to + 4 * i, v.ld_f16(x + 2 * i))
