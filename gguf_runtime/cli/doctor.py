@@ -30,7 +30,7 @@ def doctor(
 ) -> ExitCode:
     """What this machine is, what was chosen, and why: the first thing to add to a bug report.
 
-    Ends with code 4 when no kernels can run here.
+    Ends with code 4 when no kernels can run here, with 2 when GGUF_RUNTIME_ISA asks for others.
     """
     terminal = current()
     facts = examine()
@@ -39,7 +39,9 @@ def doctor(
     else:
         for label, text in _words(facts):
             terminal.line(f"{label:<{LABEL}}{text}")
-    return ExitCode.MACHINE if facts["isa"]["chosen"] is None else ExitCode.DONE
+    if facts["isa"]["chosen"] is not None:
+        return ExitCode.DONE
+    return ExitCode.USAGE if facts["isa"]["can"] else ExitCode.MACHINE
 
 
 def examine() -> dict[str, Any]:
