@@ -62,7 +62,7 @@ def planes(v: Words, act: Act, q0: W, q1: W) -> list[tuple[W, W]]:
     return [(high[0], high[1]), (low[0], low[1])]
 
 
-@kernel
+@kernel(check="quant.checks.check_quantize")
 def quantize(fmt: str) -> KernelFn:
     """Quantize whole rows; fmt "a8" or "a16"."""
     from quant.simd.layout import ACTS

@@ -109,7 +109,7 @@ def _acts(fmt: str) -> Act:
     return ACTS[fmt]
 
 
-@kernel(uses=["quant.formats.registers", "quant.types"])
+@kernel(uses=["quant.formats.registers", "quant.types"], check="quant.checks.check_stream")
 def stream(qtype: str, fmt: str, n: int) -> KernelFn:
     """`n` columns at a time from the strip, for activations `fmt` ("a8" or "a16")."""
     t, act = get(qtype), _acts(fmt)
@@ -234,7 +234,7 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
     return super_ if t.kind == "super" else small
 
 
-@kernel(uses=["quant.formats.registers", "quant.types"])
+@kernel(uses=["quant.formats.registers", "quant.types"], check="quant.checks.check_panel")
 def panel(qtype: str, fmt: str) -> KernelFn:
     """Many columns; a register tile of strips x columns that the instruction set names."""
     t, act = get(qtype), _acts(fmt)

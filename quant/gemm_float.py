@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from quant.simd.words import Words
 
 
-@kernel(uses=["quant.gemm", "quant.types"])
+@kernel(uses=["quant.gemm", "quant.types"], check="quant.checks.check_floats")
 def floats(qtype: str, shape: str) -> KernelFn:
     """shape: "one" for a single column, "many" for the register tile of the instruction set."""
     t = get(qtype)

@@ -93,7 +93,7 @@ def kernel(
     Args:
         function: the factory, when the decorator stands without parentheses.
         uses: modules whose source belongs to the kernel, beside its own and the vocabulary.
-        check: name of a function in the factory's module, called as
+        check: name of a function in the factory's module, or its full dotted name; called as
             `check(run, isa, *params)` with the fresh kernel before it is published; it raises, or
             returns what is wrong, unless the kernel's bits are those of its reference.
     """

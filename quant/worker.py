@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from quant.symbols import read_symbols
@@ -50,10 +51,20 @@ def compile_job(job: Job) -> bytes:
     if job.symbol not in symbols.defined:
         raise TypeError(f"the object does not define {job.symbol}")
     if job.check and job.run:
-        complaint = getattr(module, job.check)(_runnable(data, job.symbol), job.isa, *job.params)
+        check = _check(module, job.check)
+        complaint = check(_runnable(data, job.symbol), job.isa, *job.params)
         if complaint:
             raise CheckError(str(complaint))
     return data
+
+
+def _check(module: ModuleType, name: str) -> Callable[..., str | None]:
+    """The check of this name: in the kernel's module, or where the dotted name says."""
+    where, _, last = name.rpartition(".")
+    check: Callable[..., str | None] = getattr(
+        importlib.import_module(where) if where else module, last
+    )
+    return check
 
 
 def _runnable(data: bytes, symbol: str) -> Run:
