@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gguf_runtime.gguf.file import GGUFFile, open_file
 from gguf_runtime.gguf.keys import REQUIRED, Keys
-from gguf_runtime.gguf.manifest import Manifest, Rope, Vocabulary
+from gguf_runtime.gguf.manifest import Manifest, Vocabulary
 from gguf_runtime.gguf.part import Notice
+from gguf_runtime.gguf.rope import Rope
 from gguf_runtime.gguf.strings import StringArray, scan_strings
 from gguf_runtime.gguf.tensors import TensorInfo
 

@@ -8,7 +8,7 @@ kept in `inside`, so that every error can name the place.
 from __future__ import annotations
 
 import struct
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,10 +69,9 @@ class Cursor:
         value: int = self._u64(self.view, self.take(8))[0]
         return value
 
-    def number(self, code: str, size: int) -> int | float:
+    def numbers(self, code: str, size: int) -> tuple[Any, ...]:
         """The next `size` bytes, unpacked as struct's format `code`."""
-        value: int | float = struct.unpack_from(self.order + code, self.view, self.take(size))[0]
-        return value
+        return struct.unpack_from(self.order + code, self.view, self.take(size))
 
     def text(self, limit: int) -> bytes:
         """A string: u64 length, then the bytes; longer than `limit` is refused."""

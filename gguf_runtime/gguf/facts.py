@@ -72,7 +72,7 @@ def facts(
         "n_params": weights,
         "bits_per_weight": round(8 * size / weights, 4) if weights else None,
         "model": _model(manifest),
-        "rope": asdict(manifest.rope) if manifest and _has_rope(file, manifest) else None,
+        "rope": _rope(file, manifest),
         "tokenizer": _tokenizer(file, manifest),
         "types": _types(file),
         "notices": [asdict(n) for n in file.notices],
@@ -114,9 +114,14 @@ def unsupported(file: GGUFFile, supported: Collection[str] | None) -> list[str]:
     return reasons + list(lacking.values())
 
 
-def _has_rope(file: GGUFFile, manifest: Manifest) -> bool:
+def _rope(file: GGUFFile, manifest: Manifest | None) -> dict[str, Any] | None:
+    """Rotary positions as they take effect; None where the file has no such key."""
+    if manifest is None or not any(manifest.n_head):
+        return None
     prefix = f"{manifest.architecture}.rope."
-    return any(manifest.n_head) and any(key.startswith(prefix) for key in file.metadata)
+    if not any(key.startswith(prefix) for key in file.metadata):
+        return None
+    return asdict(manifest.rope) | {"factors": list(manifest.rope.factors)}
 
 
 def _model(manifest: Manifest | None) -> dict[str, Any] | None:

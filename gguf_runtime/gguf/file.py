@@ -36,6 +36,7 @@ __all__ = ["GGUFFile", "open_file"]
 
 U8 = NDArray[np.uint8]
 SAMPLE = 64  # bytes at both ends of every tensor that go into the fingerprint
+HEADER_SAMPLE = 1 << 24  # and of a header
 
 
 def open_file(
@@ -93,6 +94,7 @@ class GGUFFile:
         self.notices: tuple[Notice, ...] = tuple(n for p in parts for n in p.notices)
         self.size_bytes: int = sum(len(p.data) for p in parts)
         self._manifest: Manifest | None = None
+        self._fingerprint: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -172,17 +174,19 @@ class GGUFFile:
     def fingerprint(self) -> str:
         """64 hex digits that tell models apart without reading them whole.
 
-        SHA-256 over the headers, the sizes, and 64 bytes at both ends of every tensor.
+        SHA-256 over the sizes, the headers (of a very long one both ends), and 64 bytes at both
+        ends of every tensor.
         """
-        digest = hashlib.sha256()
-        for part in self._parts:
-            digest.update(len(part.data).to_bytes(8, "little"))
-            digest.update(part.data[: part.header_bytes].data)
-        for info in self.tensors.values():
-            data = self._part(info).data[info.offset : info.offset + info.size_bytes]
-            digest.update(data[:SAMPLE].data)
-            digest.update(data[-SAMPLE:].data)
-        return digest.hexdigest()
+        if self._fingerprint is None:
+            digest = hashlib.sha256()
+            for part in self._parts:
+                digest.update(len(part.data).to_bytes(8, "little"))
+                _add_ends(digest, part.data[: part.header_bytes], HEADER_SAMPLE)
+            for info in self.tensors.values():
+                data = self._part(info).data[info.offset : info.offset + info.size_bytes]
+                _add_ends(digest, data, SAMPLE)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
     def close(self) -> None:
         """Let go of the mapped files; they are unmapped with the last view of them."""
@@ -215,3 +219,12 @@ class GGUFFile:
                 hint="download all parts again, from one place",
             )
         return tensors
+
+
+def _add_ends(digest: hashlib._Hash, data: U8, size: int) -> None:
+    """All of `data` where it is short, else `size` bytes at both ends."""
+    if len(data) <= 2 * size:
+        digest.update(data.data)
+    else:
+        digest.update(data[:size].data)
+        digest.update(data[-size:].data)

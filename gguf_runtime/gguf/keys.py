@@ -32,6 +32,7 @@ class _Required:
 REQUIRED: Final = _Required()
 T = TypeVar("T")
 LARGEST_COUNT = (1 << 31) - 1
+WIDTH = 1 << 24  # far above any model, small enough that products fit 64 bits
 
 # Inside `Keys` the plain names are its methods.
 Bool: TypeAlias = bool

@@ -110,9 +110,12 @@ def _rope(r: dict[str, Any], m: dict[str, Any]) -> str:
     elif r["scaling"] == "none":
         words.append("no scaling (scale 1)")
     if r["scaling"] != "none":
-        words.append(
-            f"{r['scaling']} scaling by {_number(r['factor'])} from {r['n_ctx']:,} positions"
-        )
+        scaling = f"{r['scaling']} scaling by {_number(r['factor'])}"
+        if r["scaling"] != "linear":
+            scaling += f" from {r['n_ctx']:,} positions"
+        if m["window"] and not r["window_scaled"]:
+            scaling += " (none in window layers)"
+        words.append(scaling)
     words.append(f"{r['n_dims']:,} of {m['head_dim']:,} dimensions")
     words.append(f"trained length {m['n_ctx']:,}")
     for key, value in r.items():

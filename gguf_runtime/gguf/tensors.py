@@ -15,7 +15,7 @@ from quant import types
 
 __all__ = ["TensorInfo", "place_tensors", "read_tensors"]
 
-TENSORS = 1 << 17
+TENSORS = 1 << 16  # experts one by one: 3 matrices, 256 experts, 61 layers are 46,848
 NAME_BYTES = 256
 DIMENSIONS = 4
 LARGEST = (1 << 63) - 1
@@ -94,21 +94,21 @@ def _read_tensor(cursor: Cursor, place: str) -> TensorInfo:
             expected=f"at most {DIMENSIONS}",
             got=f"{n_dims:,}",
         )
-    shape = tuple(cursor.u64() for _ in range(n_dims))
-    type_id, offset = cursor.u32(), cursor.u64()
-    if any(n > LARGEST for n in shape):
+    *dims, type_id, offset = cursor.numbers(f"{n_dims}QIQ", 8 * n_dims + 12)
+    shape, n_elements = tuple(dims), prod(dims)
+    if max(shape, default=0) > LARGEST:
         cursor.fail(f"tensor {show(name)} has a dimension that no file can hold", got=_shape(shape))
     size = 0
     row = GGML_TYPES.get(type_id)
-    if row and prod(shape):
-        k = prod(shape[:1])
+    if row and n_elements:
+        k = shape[0] if shape else 1
         if k % row.values:
             cursor.fail(
                 f"tensor {show(name)} has rows that are no whole number of {row.name} blocks",
                 expected=f"a multiple of {row.values}",
                 got=f"{k:,}",
             )
-        size = prod(shape) // row.values * row.size_bytes
+        size = n_elements // row.values * row.size_bytes
     return TensorInfo(name.decode("utf-8", "surrogateescape"), shape, type_id, offset, size)
 
 

@@ -90,7 +90,8 @@ class _Reader:
             self.unknown(kind)
         if kind in NUMBERS:
             _, code, _, size = NUMBERS[kind]
-            return self.cursor.number(code, size)
+            number: int | float = self.cursor.numbers(code, size)[0]
+            return number
         if kind == BOOL:
             at = self.cursor.take(1)
             byte = self.cursor.view[at]
