@@ -251,10 +251,13 @@ def lead() -> KernelFn:
                 times += 8
                 v.st_i64(times, ticks(control, thread))
             if budget > 0 and k < last and ticks(control, thread) - start >= budget:
+                # An empty row holds nobody up: others may be in the one behind it already.
+                row += ROW_BYTES
                 claim = epoch << 32
-                if v.cas(row + ROW_BYTES + CLAIM, claim, claim | MASK) == claim:
-                    v.store_rel(control + EPOCH, tag + 1)
-                    break
+                if v.ld_i64(row + COUNT) & MASK != 0:
+                    if v.cas(row + CLAIM, claim, claim | MASK) == claim:
+                        v.store_rel(control + EPOCH, tag + 1)
+                        break
         v.st_i64(control + NEXT, k)
         v.set_fp_state(state)
 
