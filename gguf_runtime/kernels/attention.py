@@ -43,6 +43,7 @@ from quant.simd import LANES, Addr, F, macro, v
 from quant.simd.elementary import exp, exp_bits
 
 if TYPE_CHECKING:
+    from gguf_runtime.kernels.checks import Run
     from quant.compile import KernelFn
     from quant.simd.words import Words
 
@@ -248,7 +249,14 @@ def write_out(out: Addr, o: Addr, l: float, dim: int) -> None:
 # ---- kernels -----------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(
+    uses=[
+        "gguf_runtime.kernels.attention_tiles",
+        "gguf_runtime.kernels.lanes",
+        "gguf_runtime.cache.pages",
+    ],
+    check="check",
+)
 def attention(cache: str) -> KernelFn:
     """Kernel over pages of cache type "f16", "f32" or "q8_0"."""
     scores: Callable[..., Any] = dispatch_scores(cache)
@@ -349,7 +357,7 @@ def attention(cache: str) -> KernelFn:
     return attention
 
 
-@kernel
+@kernel(uses=["gguf_runtime.kernels.lanes"], check="check_merge")
 def merge() -> KernelFn:
     """Kernel that merges the spans of one (query, head) in ascending order."""
 
@@ -369,3 +377,17 @@ def merge() -> KernelFn:
         write_out(out + head * dim * 4, state + 64, v.ld_f32(state + 4), dim)
 
     return merge
+
+
+def check(run: Run, isa: str, *params: str) -> str:
+    """Small cases against `bits`."""
+    from gguf_runtime.kernels import checks
+
+    return checks.check_attention(run, *params)
+
+
+def check_merge(run: Run, isa: str, *params: str) -> str:
+    """Small cases against `bits`."""
+    from gguf_runtime.kernels import checks
+
+    return checks.check_merge(run, *params)

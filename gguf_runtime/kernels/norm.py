@@ -28,6 +28,7 @@ from quant.simd import LANES, Addr, F, macro, v
 from quant.simd.layout import ACTS
 
 if TYPE_CHECKING:
+    from gguf_runtime.kernels.checks import Run
     from quant.compile import KernelFn
     from quant.simd.words import Words
 
@@ -111,7 +112,7 @@ def write_normed(x: Addr, w: Addr, out: Addr, n: int, inv: float) -> None:
         v.st_f_tail(out + o, scaled_tail(x + o, w + o, inv, left), left)
 
 
-@kernel
+@kernel(uses=["gguf_runtime.kernels.lanes", "quant.activations"], check="check")
 def rms_norm(form: str, fmt: str) -> KernelFn:
     """Kernel for form "plain" or "post" and fmt "f32", "a8" or "a16"."""
     post, quantized = form == "post", fmt != "f32"
@@ -148,3 +149,10 @@ def rms_norm(form: str, fmt: str) -> KernelFn:
             write_normed(x, w, out + task * v.ld_i64(args + OUT_STRIDE), n, inv)
 
     return rms_norm
+
+
+def check(run: Run, isa: str, *params: str) -> str:
+    """Small cases against `bits`."""
+    from gguf_runtime.kernels import checks
+
+    return checks.check_norm(run, *params)

@@ -30,6 +30,7 @@ from quant.jit import kernel
 from quant.simd import LANES, Addr, F, macro, v
 
 if TYPE_CHECKING:
+    from gguf_runtime.kernels.checks import Run
     from quant.compile import KernelFn
     from quant.simd.words import Words
 
@@ -277,7 +278,10 @@ STORES = {
 assert set(STORES) == set(KINDS)
 
 
-@kernel
+@kernel(
+    uses=["gguf_runtime.kernels.lanes", "gguf_runtime.kernels.norm", "gguf_runtime.cache.pages"],
+    check="check",
+)
 def rope_store(kind: str, cache: str) -> KernelFn:
     """Kernel for pairs "norm" or "neox" and cache type "f16", "f32" or "q8_0"."""
     rotate = {"norm": rotate_norm, "neox": rotate_neox}[kind]
@@ -322,3 +326,10 @@ def rope_store(kind: str, cache: str) -> KernelFn:
             v.st_i64(v.ld_i64(args + FLAG), 1)
 
     return rope_store
+
+
+def check(run: Run, isa: str, *params: str) -> str:
+    """Small cases against `bits`."""
+    from gguf_runtime.kernels import checks
+
+    return checks.check_rope(run, *params)
