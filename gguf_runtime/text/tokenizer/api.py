@@ -92,7 +92,8 @@ class Tokenizer:
         """Ids that end a turn: eos, eot, eom, and control tokens that are one by their text."""
         vocab = self._vocab
         named = {vocab.eos_id, vocab.eot_id, vocab.eom_id} - {None}
-        by_text = (i for i in self._special_ids if vocab.pieces[i] in _END_TEXTS)
+        pieces = self._kind.index.pieces
+        by_text = (i for i in self._special_ids if pieces[i] in _END_TEXTS)
         return tuple(sorted({i for i in (*named, *by_text) if i is not None}))
 
     @cached_property
@@ -119,8 +120,12 @@ class Tokenizer:
         Raises:
             RequestError: a lone surrogate, or bytes that this vocabulary cannot spell.
         """
-        text = _as_text(text)
-        ids = self._encode(text, [(0, len(text))] if parse_special else [])
+        exact = False
+        if not isinstance(text, str):
+            text, exact = _from_bytes(bytes(text))
+        else:
+            _check(text)
+        ids = self._encode(text, [(0, len(text))] if parse_special else [], exact)
         return self._with_special(ids) if add_special else ids
 
     def encode_segments(self, segments: Iterable[Segment], add_special: bool = False) -> list[int]:
@@ -134,7 +139,7 @@ class Tokenizer:
         free: list[tuple[int, int]] = []
         at = 0
         for text, is_scaffolding in segments:
-            text = _as_text(text)
+            _check(text)
             texts.append(text)
             if is_scaffolding and text:
                 start = free.pop()[0] if free and free[-1][1] == at else at
@@ -214,19 +219,20 @@ class Tokenizer:
         return Finder(self._texts(sorted(self.control_ids)))
 
     def _texts(self, ids: Sequence[int]) -> Iterator[tuple[str, int]]:
+        pieces = self._kind.index.pieces
         for i in ids:
-            yield self._vocab.pieces[i].decode("utf-8", "replace"), i
+            yield pieces[i].decode("utf-8", "replace"), i
 
-    def _encode(self, text: str, free: list[tuple[int, int]]) -> list[int]:
+    def _encode(self, text: str, free: list[tuple[int, int]], exact: bool = False) -> list[int]:
         """`free`: the stretches of the text, ascending and apart, that are scaffolding."""
         ids: list[int] = []
         done = 0
         for start, end, token in self._find(text, free):
-            ids += self._kind.encode(text[done:start], True)
+            ids += self._kind.encode(text[done:start], True, exact)
             ids.append(token)
             done = end
         if done < len(text):
-            ids += self._kind.encode(text[done:], True)
+            ids += self._kind.encode(text[done:], True, exact)
         return ids
 
     def _find(self, text: str, free: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
@@ -259,9 +265,15 @@ class Tokenizer:
         return ids
 
 
-def _as_text(text: str | bytes) -> str:
-    if isinstance(text, bytes | bytearray | memoryview):
-        return bytes(text).decode("utf-8", "surrogateescape")
+def _from_bytes(raw: bytes) -> tuple[str, bool]:
+    """The text, and whether it holds bytes that are no UTF-8 (as Python's surrogate escapes)."""
+    try:
+        return raw.decode(), False
+    except UnicodeDecodeError:
+        return raw.decode("utf-8", "surrogateescape"), True
+
+
+def _check(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as e:
@@ -270,4 +282,3 @@ def _as_text(text: str | bytes) -> str:
             got=f"U+{ord(text[e.start]):04X} at character {e.start:,}",
             hint="pass the raw bytes instead",
         ) from None
-    return text

@@ -58,16 +58,16 @@ class BPE:
     def _pairs(self) -> _RankedPairs:
         return _RankedPairs(self._vocab, self.index)
 
-    def encode(self, text: str, at_start: bool) -> list[int]:
-        """Ids of a text between special tokens."""
-        if self._nfc:
+    def encode(self, text: str, at_start: bool, exact: bool) -> list[int]:
+        """Ids of a text between special tokens; `exact`: nothing may be normalized or dropped."""
+        if self._nfc and not exact:
             text = nfc(text)
         ids: list[int] = []
-        words = self._words
+        words = {} if exact else self._words
         for word in self._pre.words(text):
             known = words.get(word)
             if known is None:
-                known = self._word(word)
+                known = self._word(word, exact)
                 if len(word) <= LONGEST_CACHED:
                     if len(words) >= WORDS_CACHED:
                         words.clear()
@@ -75,9 +75,8 @@ class BPE:
             ids += known
         return ids
 
-    def _word(self, word: str) -> list[int]:
-        raw = word.encode("utf-8", "surrogateescape")
-        letters = raw.decode("latin-1").translate(_TO_LETTERS)
+    def _word(self, word: str, exact: bool) -> list[int]:
+        letters = word.encode("utf-8", "surrogateescape").decode("latin-1").translate(_TO_LETTERS)
         index = self.index
         if self._pre.ignore_merges and (whole := index.ids.get(letters.encode())) is not None:
             return [whole]
@@ -91,7 +90,7 @@ class BPE:
                 token = index.symbol_of_char[c]
                 if token < index.n_vocab:
                     ids.append(token)
-                elif not _is_utf8(raw):
+                elif exact:
                     raise RequestError(
                         "the text is not UTF-8 and this vocabulary cannot spell its bytes",
                         got=f"byte 0x{BYTE_OF_LETTER[ord(c)]:02x}",
@@ -144,11 +143,3 @@ def nfc(text: str) -> str:
         out += [unicodedata.normalize("NFC", text[a:start]), text[start : ends[start]]]
         a = int(ends[start])
     return "".join([*out, unicodedata.normalize("NFC", text[a:])])
-
-
-def _is_utf8(raw: bytes) -> bool:
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

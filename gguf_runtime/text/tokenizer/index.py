@@ -28,13 +28,14 @@ class Index:
         self._symbol_of_extra: dict[bytes, int] = {}
 
     @cached_property
-    def _pieces(self) -> Sequence[bytes]:
+    def pieces(self) -> Sequence[bytes]:
+        """All pieces, as the file spells them."""
         return as_list(self._vocab.pieces)
 
     @cached_property
     def ids(self) -> dict[bytes, int]:
         """Token by text, as the file spells it."""
-        pieces = self._pieces
+        pieces = self.pieces
         plain = np.isin(self._vocab.types, _PLAIN)
         ids = dict(zip(pieces, range(len(pieces)), strict=True))
         if len(ids) == len(pieces):
@@ -47,7 +48,7 @@ class Index:
     def byte_tokens(self) -> list[int | None]:
         """(256,) the token `<0xXX>` of each byte."""
         found: list[int | None] = [None] * 256
-        pieces = self._vocab.pieces
+        pieces = self.pieces
         for i in self._vocab.ids_of_type(BYTE):
             text = pieces[i]
             if len(text) == 6 and text.startswith(b"<0x") and text.endswith(b">"):
@@ -60,7 +61,7 @@ class Index:
     def text(self, symbol: int) -> bytes:
         """The text of a symbol, as the file spells it."""
         if symbol < self.n_vocab:
-            return self._pieces[symbol]
+            return self.pieces[symbol]
         if symbol < self.n_vocab + _CODE_POINTS:
             return chr(symbol - self.n_vocab).encode("utf-8", "surrogatepass")
         return self._extra[symbol - self.n_vocab - _CODE_POINTS]

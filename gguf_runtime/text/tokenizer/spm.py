@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
+
 from gguf_runtime.errors import ModelError, RequestError
 from gguf_runtime.text.tokenizer.index import Index
 from gguf_runtime.text.tokenizer.merge import Merge, PairTable, merge
@@ -19,6 +21,7 @@ from gguf_runtime.text.tokenizer.vocab import BYTE, NORMAL, UNUSED, USER_DEFINED
 
 MARK = "\u2581"
 _MARK = MARK.encode()
+_BETWEEN = b"\xff"  # stands in no UTF-8
 LONGEST_CACHED = 64  # characters of a word that is remembered
 WORDS_CACHED = 1 << 16
 
@@ -52,19 +55,25 @@ class SPM:
     @cached_property
     def _glue(self) -> frozenset[str]:
         """Characters that stand before a U+2581 inside some piece; after others a word begins."""
-        found = set()
-        for piece in self.index.ids:
-            at = piece.find(_MARK, 1)
-            while at > 0:
-                before = piece[:at].decode("utf-8", "replace")[-1]
-                found.add(before)
-                at = piece.find(_MARK, at + len(_MARK))
-        return frozenset(found)
+        data = np.frombuffer(_BETWEEN.join([b"", *self.index.ids, b"   "]), np.uint8)
+        a, b, c = (data[i : len(data) - 2 + i] == byte for i, byte in enumerate(_MARK))
+        at = np.flatnonzero(a & b & c)
+        at = at[(data[at - 1] != _BETWEEN[0]) & ~(a & b & c)[at - 3]]
+        characters = (bytes(data[max(0, i - 4) : i]).decode("utf-8", "ignore") for i in at.tolist())
+        return frozenset(text[-1] for text in characters if text)
 
-    def encode(self, text: str, at_start: bool) -> list[int]:
-        """Ids of a text between special tokens; `at_start`: it is first or follows one."""
+    def encode(self, text: str, at_start: bool, exact: bool) -> list[int]:
+        """Ids of a text between special tokens.
+
+        `at_start`: it is first or follows one; `exact`: nothing may be replaced for good.
+        """
         if not text:
             return []
+        if exact and MARK in text:
+            raise RequestError(
+                "the text is not UTF-8 and holds U+2581, which this vocabulary keeps for spaces",
+                hint="pass valid UTF-8",
+            )
         text = text.replace(" ", MARK)
         if at_start and self.space_prefix:
             text = MARK + text
