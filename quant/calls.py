@@ -60,8 +60,8 @@ class Sizes(NamedTuple):
 
     @property
     def scratch_bytes(self) -> int:
-        """Scratch of one thread, a multiple of 64."""
-        return gemm.scratch_bytes(self.n, self.tile)
+        """Scratch of one thread: a panel's register tile may take two strips where a task has one."""
+        return gemm.scratch_bytes(self.n, self.tile + self.tile % 2)
 
     def row(self, weights: int, acts: int, out: int, ld_out: int, scratch: int) -> I64:
         """The arguments; bias and residual are none until they are set.

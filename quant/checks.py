@@ -57,10 +57,12 @@ class Problem(NamedTuple):
         return reference.matmul_bits(self.t, self.blocks, self.x, precision)
 
 
-def problem(t: Type, fmt: str, pair: tuple[str, str], rows: int, n: int, seed: int = 0) -> Problem:
+def problem(
+    t: Type, fmt: str, pair: tuple[str, str], rows: int, n: int, k: int | None = None
+) -> Problem:
     """A problem with an odd k: a tail of one group behind whole blocks, or of three values."""
-    rng = np.random.default_rng([seed, t.id])
-    k = {"small": 544, "super": 512, "float": 103}[t.kind]
+    rng = np.random.default_rng([rows, n, t.id])
+    k = k or {"small": 544, "super": 512, "float": 103}[t.kind]
     return Problem(t, fmt, weights(t, rng, pair[0], rows, k), activations(rng, pair[1], n, k))
 
 
