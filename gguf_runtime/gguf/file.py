@@ -152,11 +152,13 @@ class GGUFFile:
         return qtype
 
     def tensor_bytes(self, name: str) -> U8:
-        """(rows, bytes per row) uint8 of a tensor: a read-only view of the file."""
+        """(rows, bytes per row) uint8 of a tensor: a read-only view of the file; (0, 0) if empty."""
         info = self.tensor(name)
         part = self._part(info)
         if part.order == ">":
             raise ModelError("tensors of a big-endian file cannot be read", where=part.path)
+        if not info.n_elements:  # whatever its other dimensions claim
+            return part.data[:0].reshape(0, 0)
         if not info.sized:
             self.qtype(name)
         data = part.data[info.offset : info.offset + info.size_bytes]

@@ -80,7 +80,7 @@ def mutate(raw: bytes, rng: random.Random) -> bytes:
                 there = rng.randrange(header_end(raw))
                 out[at : at + 24] = out[there : there + 24]
             case _:
-                del out[rng.randrange(len(out)) if rng.randrange(4) else at :]
+                del out[rng.randrange(len(out) + 1) if rng.randrange(4) else at :]
     return bytes(out)
 
 

@@ -119,7 +119,7 @@ def test_too_many_dimensions_names_and_namesakes_are_refused(files):
     assert 'tensor "a" stands twice' in files.refusal(twice)
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 5), (256, 0), (5, 0, 3)])
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (256, 0), (5, 0, 3), (0, 2**61, 7)])
 def test_empty_tensors_are_listed_and_take_no_room(files, shape):
     flag = entry("flag", shape, F32, 64)
     file = files.open(file_of(entry("a", (16,), F32, 0), flag, data=bytes(range(64))))
