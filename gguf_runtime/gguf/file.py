@@ -154,7 +154,7 @@ class GGUFFile:
     def tensor_bytes(self, name: str) -> U8:
         """(rows, bytes per row) uint8 of a tensor: a read-only view of the file; (0, 0) if empty."""
         info = self.tensor(name)
-        part = self._part(info)
+        part = self._open_parts()[info.shard]
         if part.order == ">":
             raise ModelError("tensors of a big-endian file cannot be read", where=part.path)
         if not info.n_elements:  # whatever its other dimensions claim
@@ -171,7 +171,7 @@ class GGUFFile:
         start = -(-info.offset // page) * page
         size = (info.offset + info.size_bytes) // page * page - start
         if size > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            self._part(info).map.madvise(mmap.MADV_DONTNEED, start, size)
+            self._open_parts()[info.shard].map.madvise(mmap.MADV_DONTNEED, start, size)
 
     def fingerprint(self) -> str:
         """64 hex digits that tell models apart without reading them whole.
@@ -181,11 +181,13 @@ class GGUFFile:
         """
         if self._fingerprint is None:
             digest = hashlib.sha256()
-            for part in self._parts:
+            for part in self._open_parts():
                 digest.update(len(part.data).to_bytes(8, "little"))
                 _add_ends(digest, part.data[: part.header_bytes], HEADER_SAMPLE)
             for info in self.tensors.values():
-                data = self._part(info).data[info.offset : info.offset + info.size_bytes]
+                data = self._open_parts()[info.shard].data[
+                    info.offset : info.offset + info.size_bytes
+                ]
                 _add_ends(digest, data, SAMPLE)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
@@ -194,10 +196,10 @@ class GGUFFile:
         """Let go of the mapped files; they are unmapped with the last view of them."""
         self._parts = []
 
-    def _part(self, info: TensorInfo) -> Part:
+    def _open_parts(self) -> list[Part]:
         if not self._parts:
             raise FileError("the file has been closed", where=self.path)
-        return self._parts[info.shard]
+        return self._parts
 
     def _join(self) -> dict[str, TensorInfo]:
         if len(self._parts) == 1:

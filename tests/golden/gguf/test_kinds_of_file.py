@@ -141,6 +141,7 @@ def test_the_fingerprint_changes_with_header_size_and_weights(files):
 def test_a_closed_file_says_so(files):
     file = files.open(tiny())
     file.close()
-    with pytest.raises(FileError, match="has been closed"):
-        file.tensor_bytes("token_embd.weight")
+    for read in (file.fingerprint, lambda: file.tensor_bytes("token_embd.weight")):
+        with pytest.raises(FileError, match="has been closed"):
+            read()
     assert file.metadata["x.small"] == -3

@@ -43,6 +43,15 @@ def test_views_outlive_the_file(files):
     assert rows[0, 5] == 5
 
 
+def test_released_pages_can_be_read_again(files):
+    raw = os.urandom(1 << 20)
+    file = files.open(build([], [("w", (1 << 18,), F32, raw)]))
+    rows = file.tensor_bytes("w")
+    assert rows.tobytes() == raw
+    file.release("w")
+    assert rows.tobytes() == raw
+
+
 @pytest.mark.parametrize("alignment", [1, 8, 16, 32, 64, 4096])
 def test_every_alignment_and_header_length_reads_back_bit_exactly(files, alignment):
     a, b = os.urandom(52), os.urandom(128)
