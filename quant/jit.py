@@ -116,6 +116,16 @@ _lowered: dict[str, str] = {}  # instruction set whose kernels could not be made
 _stores: dict[str | None, objects.Store] = {}
 
 
+def _new_lock() -> None:
+    """In a forked child: a thread of the parent may have held the lock, and does not exist here."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_lock)
+
+
 def load(
     specs: Iterable[Spec],
     isa: str | None = None,

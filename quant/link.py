@@ -5,7 +5,8 @@ Engines are never closed: their code may be running in a worker thread until the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from quant.errors import QuantError
@@ -39,3 +40,10 @@ def link(objects: Mapping[str, bytes]) -> dict[str, int]:
     engine.finalize_object()
     _engines.append(engine)
     return {symbol: engine.get_function_address(symbol) for symbol in objects}
+
+
+def callable_at(address: int) -> Callable[[int, int, int], None]:
+    """A kernel as a Python function that lets go of the GIL while it runs."""
+    kind: Any = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    call: Callable[[int, int, int], None] = kind(address)
+    return call

@@ -117,19 +117,19 @@ class Store:
 
     def put(self, name: str, key: bytes, data: bytes) -> None:
         """Keep an object, on disk if possible; b"" marks one that does not build."""
-        self._memory[name, key] = data
-        if self.folder is None:
-            self._say("there is no cache folder")
-            return
-        try:
-            os.makedirs(self.folder, mode=0o700, exist_ok=True)
-            if (why := self._unsafe(self.folder)) is not None:
-                self._say(why)
-                return
-            self._write(self._path(name, key), key + data)
-            self._prune(name)
-        except OSError as error:
-            self._say(error.strerror or str(error))
+        why: str | None = "there is no cache folder"
+        if self.folder is not None:
+            try:
+                os.makedirs(self.folder, mode=0o700, exist_ok=True)
+                why = self._unsafe(self.folder)
+                if why is None:
+                    self._write(self._path(name, key), key + data)
+                    self._prune(name)
+            except OSError as error:
+                why = f"{self.folder}: {error.strerror or error}"
+        if why is not None:
+            self._memory[name, key] = data
+            self._say(why)
 
     def _path(self, name: str, key: bytes) -> str:
         return os.path.join(self.folder or "", f"{name}.{key.hex()[:16]}.o")

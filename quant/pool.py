@@ -13,13 +13,10 @@ for 20 us, yield, and sleep after 2 ms. See `pool_kernels` for how rows are hand
 
 from __future__ import annotations
 
-import ctypes
 import os
-import threading
-import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,10 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from quant import jit, system
 from quant import pool_kernels as native
 from quant.errors import QuantError
+from quant.team import I64, Team, aligned
 
-I64 = NDArray[np.int64]
-
-SPIN_S, SLEEP_AFTER_S = 20e-6, 2e-3
 CLAIMS_PER_THREAD = 4  # chunks of a row that one thread takes on average
 MAX_THREADS = 1024
 MAX_TASKS = native.MASK - 1
@@ -54,62 +49,6 @@ class Parts(NamedTuple):
 
     parts: Sequence[tuple[int, int, int]]
     chunk: int = 0
-
-
-class Team:
-    """Control block, threads and memory of a pool: what must live until the last thread has left."""
-
-    def __init__(self, threads: int, kernels: Mapping[jit.Spec, int], park: str | None) -> None:
-        self.pid = os.getpid()
-        self.epoch = 0
-        self.closed = False
-        self.lock = threading.Lock()
-        self.free: list[I64] = []  # memory of dropped tapes: late workers may still look at it
-        self.free_lock = threading.RLock()  # a tape may be collected while another is made
-        self.control = aligned(native.SCRATCH // 8 + 8 * threads)
-        self.address = int(self.control.ctypes.data)
-        words, self.kept = system.describe(park)
-        for offset, value in words.items():
-            self.control[offset // 8] = value
-        self.parts = kernels[native.PARTS]
-        self.lead = callable_at(kernels[native.SOLO if threads == 1 else native.LEAD])
-        spins, yields = calibrate(callable_at(kernels[native.SPIN]), self.address)
-        self.control[native.SPINS // 8], self.control[native.YIELDS // 8] = spins, yields
-        work = callable_at(kernels[native.WORKER])
-        self.threads = [
-            threading.Thread(target=work, args=(self.address, i, 0), name=f"quant-{i}", daemon=True)
-            for i in range(1, threads)
-        ]
-        for thread in self.threads:
-            thread.start()
-
-    def go(self, tape: int, first: int, last: int, budget: int = 0, times: int = 0) -> int:
-        """One run of rows whose words carry `next_epoch()`; the row to go on with."""
-        tag = self.epoch * 2
-        word = self.control
-        slot = native.SLOTS // 8 + 8 * (self.epoch & 1)
-        word[slot : slot + 3] = (tape, first, last)
-        word[native.TAG // 8 : native.TAG // 8 + 3] = (tag, budget, times)
-        self.lead(self.address, 0, 0)
-        return int(word[native.NEXT // 8])
-
-    def next_epoch(self) -> int:
-        """Begin a run; its epoch in the upper half of a word."""
-        # Never 0, and odd after even, so that neighbours use different slots also when it wraps.
-        self.epoch = self.epoch % (native.MASK - 1) + 1
-        return ((self.epoch << 32) + 2**63) % 2**64 - 2**63
-
-    def stop(self) -> None:
-        """Send the threads home and wait for them."""
-        if self.closed or self.pid != os.getpid():  # after a fork the threads are not here
-            return
-        with self.lock:
-            self.closed = True
-            self.control[native.QUIT // 8] = 1
-            self.next_epoch()
-            self.go(0, 0, 0)
-            for thread in self.threads:
-                thread.join()
 
 
 class Pool:
@@ -137,13 +76,13 @@ class Pool:
         if kernels is None:
             kernels = jit.load(native.SPECS, notice=notice)
         self.threads = threads
-        self._team = Team(threads, kernels, park)
+        self.team = Team(threads, kernels, park)
         # Also runs when the interpreter ends, before the code of the kernels could go away.
-        self._finalizer = weakref.finalize(self, self._team.stop)
+        self._finalizer = weakref.finalize(self, self.team.stop)
 
     def tape(self, rows: Sequence[Row | Parts]) -> Tape:
         """A tape of these rows; see `Tape`."""
-        return Tape(self.threads, self._team, rows)
+        return Tape(self, rows)
 
     def close(self) -> None:
         """End the threads; idempotent. A run that another thread leads is finished first."""
@@ -159,9 +98,10 @@ class Pool:
 class Tape:
     """Rows in native memory. Not for two threads at once, except `run`, which queues."""
 
-    def __init__(self, threads: int, team: Team, rows: Sequence[Row | Parts]) -> None:
-        self._team = team
-        self._threads = threads
+    def __init__(self, pool: Pool, rows: Sequence[Row | Parts]) -> None:
+        self._pool = pool  # lives as long as its tapes
+        self._team = team = pool.team
+        self._threads = pool.threads
         self._memory = self._take(len(rows))
         self._rows = self._memory[: len(rows) * _ROW].reshape(len(rows), _ROW)
         self._tables: dict[int, I64] = {}
@@ -196,13 +136,14 @@ class Tape:
         self._counts = new.copy()
         even = -(-new // (CLAIMS_PER_THREAD * self._threads))
         self._rows[:, _CHUNK] = np.where(self._fixed > 0, self._fixed, np.maximum(even, 1))
-        self._rows[:, _COUNT] = new  # epoch 0 until the next run
+        self._rows[:, _COUNT] = new  # in no epoch until the next run
 
     def set_parts(self, row: int, counts: Sequence[int]) -> None:
         """Set the task counts of the parts of a row, and with them its own."""
-        new = self._counts.copy()
-        new[row] = self._first_tasks(row, counts)
-        self.set_tasks(new)
+        n = self._first_tasks(row, counts)
+        self._counts[row] = self._rows[row, _COUNT] = n
+        if not self._fixed[row]:
+            self._rows[row, _CHUNK] = max(1, -(-n // (CLAIMS_PER_THREAD * self._threads)))
 
     def set_fn(self, row: int, fn: int, args: int | None = None) -> None:
         """Set the kernel of a row, and its arguments if given."""
@@ -283,33 +224,3 @@ class Tape:
         if hasattr(self, "_memory"):
             with self._team.free_lock:
                 self._team.free.append(self._memory)
-
-
-def aligned(words: int) -> I64:
-    """Zeros, beginning at a multiple of 128 bytes: two cache lines, which are fetched in pairs."""
-    raw = np.zeros(words + 16, np.int64)
-    skip = -int(raw.ctypes.data) % 128 // 8
-    return raw[skip : skip + words]
-
-
-def callable_at(address: int) -> Callable[[int, int, int], None]:
-    """A kernel as a Python function that lets go of the GIL."""
-    kind: Any = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-    call: Callable[[int, int, int], None] = kind(address)
-    return call
-
-
-_rounds: list[int] = []  # of spinning and yielding, on this machine
-
-
-def calibrate(spin: Callable[[int, int, int], None], control: int) -> tuple[int, int]:
-    """Rounds of spinning for 20 us and of yielding for 2 ms, measured once per process."""
-    if not _rounds:
-        for yielding, n, goal in ((0, 1000, SPIN_S), (1, 200, SLEEP_AFTER_S)):
-            best = float("inf")
-            for _ in range(3):  # the shortest: another process may take the core
-                start = time.perf_counter()
-                spin(control, n, yielding)
-                best = min(best, time.perf_counter() - start)
-            _rounds.append(max(1, int(goal * n / max(best, 1e-9))))
-    return _rounds[0], _rounds[1]

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from quant.link import callable_at, link
 from quant.symbols import read_symbols
-
-Run = Callable[[int, int, int], None]
 
 
 class Job(NamedTuple):
@@ -52,7 +51,8 @@ def compile_job(job: Job) -> bytes:
         raise TypeError(f"the object does not define {job.symbol}")
     if job.check and job.run:
         check = _check(module, job.check)
-        complaint = check(_runnable(data, job.symbol), job.isa, *job.params)
+        run = callable_at(link({job.symbol: data})[job.symbol])
+        complaint = check(run, job.isa, *job.params)
         if complaint:
             raise CheckError(str(complaint))
     return data
@@ -65,16 +65,6 @@ def _check(module: ModuleType, name: str) -> Callable[..., str | None]:
         importlib.import_module(where) if where else module, last
     )
     return check
-
-
-def _runnable(data: bytes, symbol: str) -> Run:
-    import ctypes
-
-    from quant.link import link
-
-    address = link({symbol: data})[symbol]
-    run: Any = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
-    return run  # type: ignore[no-any-return]
 
 
 def serve() -> None:
