@@ -99,9 +99,9 @@ class Template:
         return marker.segments(text)
 
     def _render(self, now: datetime | None, **variables: Any) -> str:
-        from gguf_runtime.text import sandbox
+        from gguf_runtime.text import limits, sandbox
 
-        deadline = sandbox.DEADLINE.set(time.monotonic() + sandbox.MAX_SECONDS)
+        deadline = limits.DEADLINE.set(time.monotonic() + limits.MAX_SECONDS)
         clock = sandbox.NOW.set(now)
         try:
             if self._compiled is None:
@@ -111,7 +111,7 @@ class Template:
         except Exception as e:
             raise _request_error(e) from e
         finally:
-            sandbox.DEADLINE.reset(deadline)
+            limits.DEADLINE.reset(deadline)
             sandbox.NOW.reset(clock)
 
 
@@ -125,7 +125,8 @@ def _environment() -> jinja2.Environment:
 def _request_error(e: Exception) -> RequestError:
     import jinja2
 
-    from gguf_runtime.text.sandbox import LimitError, Refusal
+    from gguf_runtime.text.limits import LimitError
+    from gguf_runtime.text.sandbox import Refusal
 
     if isinstance(e, RequestError):
         return e
