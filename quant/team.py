@@ -51,7 +51,7 @@ class Team:
                 self.threads = self.threads[: started - 1]
                 self.stop()
                 what = f"this system starts no more than {started} of {threads} threads"
-                raise QuantError(what, hint=f"try with {started}") from error
+                raise QuantError(what, hint=f"ask for {started} threads") from error
 
     def go(self, tape: int, first: int, last: int, budget: int = 0, times: int = 0) -> int:
         """One run of rows whose words carry `next_epoch()`; the row to go on with."""
