@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gguf_runtime.errors import RequestError
 from gguf_runtime.text.tokenizer import Segment
 from gguf_runtime.text.tokenizer.special import Finder
 
@@ -84,5 +85,8 @@ class Marker:
 
 def _unused(inputs: Any) -> str:
     """A noncharacter that occurs nowhere in the inputs, nor its JSON escape."""
-    held = repr(inputs)  # shows noncharacters as \ufdd0 and escapes as \\ufdd0
-    return next(chr(c) for c in range(0xFDD0, 0xFDF0) if f"{c:04x}" not in held.lower())
+    held = repr(inputs).lower()  # shows noncharacters as \ufdd0 and escapes as \\ufdd0
+    for c in range(0xFDD0, 0xFDF0):
+        if f"{c:04x}" not in held:
+            return chr(c)
+    raise RequestError("the messages hold every noncharacter of Unicode", where="messages")

@@ -21,7 +21,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Namespace, generate_lorem_ipsum
 from jinja2.visitor import NodeTransformer
 
 from gguf_runtime.text import limits
@@ -59,12 +59,13 @@ class Environment(ImmutableSandboxedEnvironment):
             _LOOP: limits.watched,
             _JOIN: limits.joined,
         }
-        self.globals |= {
-            "lipsum": limits.with_small_numbers(self.globals["lipsum"], each=1 << 15),
+        functions: dict[str, Any] = {
+            "lipsum": limits.with_small_numbers(generate_lorem_ipsum, each=1 << 15),
             "namespace": _Namespace,
             "raise_exception": _raise,
             "strftime_now": _strftime_now,
         }
+        self.globals |= functions
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         tree: nodes.Template = _Bounds().visit(super()._parse(source, name, filename))

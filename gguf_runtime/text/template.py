@@ -89,14 +89,13 @@ class Template:
         Where a message, a tool or a document holds the text of a control token, or a part of one
         at its edge, a character of it comes as content.
         """
-        marker = Marker(tokenizer.control_texts, (self.source, messages, tools, documents))
-        text = self.render(
-            [_marked(marker, message) for message in messages],
-            marker.mark(tools),
-            marker.mark(documents),
-            **options,
-        )
-        return marker.segments(text)
+        try:
+            marker = Marker(tokenizer.control_texts, (self.source, messages, tools, documents))
+            messages = [_marked(marker, message) for message in messages]
+            tools, documents = marker.mark(tools), marker.mark(documents)
+        except RecursionError:
+            raise RequestError("the messages are nested too deeply", where="messages") from None
+        return marker.segments(self.render(messages, tools, documents, **options))
 
     def _render(self, now: datetime | None, **variables: Any) -> str:
         from gguf_runtime.text import limits, sandbox

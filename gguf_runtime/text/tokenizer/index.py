@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from threading import Lock
 
 import numpy as np
 
@@ -25,7 +26,8 @@ class Index:
         self.n_vocab = len(vocab.pieces)
         self.symbol_of_char = _SymbolOfChar(self)
         self._extra: list[bytes] = []
-        self._symbol_of_extra: dict[bytes, int] = {}
+        self._number_of_extra: dict[bytes, int] = {}
+        self._lock = Lock()
 
     @cached_property
     def pieces(self) -> Sequence[bytes]:
@@ -68,14 +70,14 @@ class Index:
 
     def symbol(self, text: bytes) -> int:
         """The symbol of a merged text."""
-        found = self.ids.get(text)
-        if found is None:
-            found = self._symbol_of_extra.get(text)
-        if found is None:
-            found = self.n_vocab + _CODE_POINTS + len(self._extra)
-            self._extra.append(text)
-            self._symbol_of_extra[text] = found
-        return found
+        token = self.ids.get(text)
+        if token is not None:
+            return token
+        with self._lock:
+            number = self._number_of_extra.setdefault(text, len(self._extra))
+            if number == len(self._extra):
+                self._extra.append(text)
+        return self.n_vocab + _CODE_POINTS + number
 
 
 class _SymbolOfChar(dict[str, int]):

@@ -85,12 +85,16 @@ class Vocab:
                 hint="it may be one of several parts, or hold weights only",
             )
         n = len(pieces)
+        merges = get("merges")
+        for name, value in (("tokens", pieces), ("merges", merges)):
+            if value is not None and (len(value) and not isinstance(value[0], bytes)):
+                raise ModelError("the array holds no strings", where=f"tokenizer.ggml.{name}")
         return cls(
             model=_text(model, "model") or "",
             pieces=pieces,
             types=_types(get("token_type"), n),
             scores=_scores(get("scores"), n),
-            merges=get("merges"),
+            merges=merges,
             pre=_text(get("pre"), "pre"),
             add_bos=_flag(get("add_bos_token"), "add_bos_token"),
             add_eos=_flag(get("add_eos_token"), "add_eos_token"),

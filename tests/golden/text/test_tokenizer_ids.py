@@ -9,6 +9,7 @@ import unicodedata
 import pytest
 
 from gguf_runtime.errors import RequestError
+from gguf_runtime.text import Tokenizer
 
 VOCABULARIES = [
     "baichuan",
@@ -153,3 +154,9 @@ def is_utf8(raw: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def test_a_tokenizer_opens_from_a_path(model_path):
+    tokenizer = Tokenizer.from_gguf(str(model_path("smollm2")))
+
+    assert tokenizer.decode(tokenizer.encode("Hello")) == b"Hello"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -215,3 +216,13 @@ def test_the_unicode_table_agrees_with_pythons_own_older_one():
     assert space == [
         c for c in map(chr, range(0x110000)) if c.isspace() and c not in "\x1c\x1d\x1e\x1f"
     ]
+
+
+def test_several_threads_may_use_one_tokenizer(tokenizer):
+    words = ["the", "AAAA", "\u00e9\u00e9", "x" * 70, "<|turn|>", "\n\n12"] * 40
+    expected = [tokenizer.encode(word, parse_special=True) for word in words]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda word: tokenizer.encode(word, parse_special=True), words))
+
+    assert found == expected
