@@ -157,61 +157,70 @@ def dispatch_scores(cache: str) -> Step:
 # ---- values ------------------------------------------------------------------------------------
 
 
-def tile_values(cache: str, columns: int, strips: int) -> Step:
-    """Helper: adds p * value of positions first .. end - 1 to strips of `columns` columns.
-
-    strips is 1, or 0 for `tile()` of them.
-    """
+def tile_values(cache: str, columns: int) -> Step:
+    """Helper: adds p * value of positions first .. end - 1 to the rows of `columns` columns."""
     strip, scaled = STRIP[cache], cache == "q8_0"
 
-    @macro
-    def fetch(v: Words, o: Addr, size: int) -> tuple[F, ...]:
-        n = strips or wide(v)
+    def fetch_n(v: Words, o: Addr, size: int, n: int) -> tuple[F, ...]:
         return tuple(v.ld_f(o + c * size + 64 * k) for c in range(columns) for k in range(n))
 
-    @macro
-    def step(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr) -> Any:
-        rows = [load(v, cache, x + strip * k) for k in range(strips or wide(v))]
+    def step_n(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr, n: int) -> Any:
+        rows = [load(v, cache, x + strip * k) for k in range(n)]
         if scaled:  # strips 0 and 1 share a group of 32 values, 2 and 3 the next
             rows = [v.mul(r, v.bc_f(scales + 256 * (k // 2))) for k, r in enumerate(rows)]
         return _fma(v, acc, rows, [v.bc_f(p + 256 * c) for c in range(columns)])
 
-    @macro
-    def keep(v: Words, acc: tuple[F, ...], o: Addr, size: int) -> None:
-        n = strips or wide(v)
+    def keep_n(v: Words, acc: tuple[F, ...], o: Addr, size: int, n: int) -> None:
         for i, x in enumerate(acc):
             v.st_f(o + i // n * size + 64 * (i % n), x)
 
-    def values(
-        x: Addr, row: int, scales: Addr, p: Addr, first: int, end: int, o: Addr, size: int
-    ) -> None:
-        acc = fetch(o, size)
-        x += first * row
-        for t in range(first, end):
-            acc = step(acc, x, scales + 4 * t, p + 4 * t)
-            x += row
-        keep(acc, o, size)
+    @macro
+    def fetch(v: Words, o: Addr, size: int) -> tuple[F, ...]:
+        return fetch_n(v, o, size, wide(v))
 
-    return values
+    @macro
+    def step(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr) -> Any:
+        return step_n(v, acc, x, scales, p, wide(v))
 
+    @macro
+    def keep(v: Words, acc: tuple[F, ...], o: Addr, size: int) -> None:
+        keep_n(v, acc, o, size, wide(v))
 
-def whole_rows(cache: str, columns: int) -> Step:
-    """Helper: the same over all strips of a row."""
-    many, one = tile_values(cache, columns, 0), tile_values(cache, columns, 1)
-    strip = STRIP[cache]
+    @macro
+    def fetch1(v: Words, o: Addr, size: int) -> tuple[F, ...]:
+        return fetch_n(v, o, size, 1)
 
-    def rows(x: Addr, scales: Addr, p: Addr, first: int, end: int, o: Addr, size: int) -> None:
+    @macro
+    def step1(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr) -> Any:
+        return step_n(v, acc, x, scales, p, 1)
+
+    @macro
+    def keep1(v: Words, acc: tuple[F, ...], o: Addr, size: int) -> None:
+        keep_n(v, acc, o, size, 1)
+
+    def values(x: Addr, scales: Addr, p: Addr, first: int, end: int, o: Addr, size: int) -> None:
         n = size >> 6
         row = n * strip
+        x += first * row
         k = 0
         while k + tile() <= n:
-            many(x + k * strip, row, scales + 256 * (k >> 1), p, first, end, o + 64 * k, size)
+            acc = fetch(o + 64 * k, size)
+            a, s = x + k * strip, scales + 256 * (k >> 1)
+            for t in range(first, end):
+                acc = step(acc, a, s + 4 * t, p + 4 * t)
+                a += row
+            keep(acc, o + 64 * k, size)
             k += tile()
         while k < n:
-            one(x + k * strip, row, scales + 256 * (k >> 1), p, first, end, o + 64 * k, size)
+            one = fetch1(o + 64 * k, size)
+            a, s = x + k * strip, scales + 256 * (k >> 1)
+            for t in range(first, end):
+                one = step1(one, a, s + 4 * t, p + 4 * t)
+                a += row
+            keep1(one, o + 64 * k, size)
             k += 1
 
-    return rows
+    return values
 
 
 def dispatch_values(cache: str) -> Step:
@@ -220,7 +229,7 @@ def dispatch_values(cache: str) -> Step:
     Columns see different positions: those that all of a tile see are done together, the ragged ends
     before and after column by column, so hidden values are never touched.
     """
-    of6, of4, of3, of2, of1 = (whole_rows(cache, c) for c in WIDTHS)
+    of6, of4, of3, of2, of1 = (tile_values(cache, c) for c in WIDTHS)
 
     def low(at: Addr, start: int, window: int) -> int:
         return max(v.ld_i64(at) - start + 1 - window, 0) if window > 0 else 0
@@ -228,15 +237,14 @@ def dispatch_values(cache: str) -> Step:
     def high(at: Addr, start: int) -> int:
         return min(v.ld_i64(at) - start + 1, 64)
 
-    def ends(
+    def alone(
         x: Addr, scales: Addr, at: Addr, start: int, window: int, p: Addr, n: int, o: Addr, size: int,
         first: int, end: int,
     ) -> None:  # fmt: skip
-        """Positions outside first .. end - 1 of each column: before if first < end, and after."""
+        """Each column's positions from `first` to before `end`."""
         for c in range(n):
-            lo, hi = low(at + 8 * c, start, window), high(at + 8 * c, start)
-            if first < end:
-                hi = min(hi, first)
+            lo = max(low(at + 8 * c, start, window), first)
+            hi = min(high(at + 8 * c, start), end)
             if lo < hi:
                 of1(x, scales, p + 256 * c, lo, hi, o + c * size, size)
 
@@ -258,8 +266,9 @@ def dispatch_values(cache: str) -> Step:
             elif n == 5:
                 w = 4
             lo, hi = low(at + 8 * (w - 1), start, window), high(at, start)
-            ends(x, scales, at, start, window, p, w, o, size, lo, hi)
             if lo < hi:
+                if window > 0:
+                    alone(x, scales, at, start, window, p, w, o, size, 0, lo)
                 if w == 6:
                     of6(x, scales, p, lo, hi, o, size)
                 elif w == 4:
@@ -270,10 +279,10 @@ def dispatch_values(cache: str) -> Step:
                     of2(x, scales, p, lo, hi, o, size)
                 else:
                     of1(x, scales, p, lo, hi, o, size)
-                for c in range(1, w):
-                    end = high(at + 8 * c, start)
-                    if hi < end:
-                        of1(x, scales, p + 256 * c, hi, end, o + c * size, size)
+                if hi < 64:
+                    alone(x, scales, at, start, window, p, w, o, size, hi, 64)
+            else:
+                alone(x, scales, at, start, window, p, w, o, size, 0, 64)
             at += 8 * w
             p += 256 * w
             o += w * size

@@ -96,3 +96,20 @@ def inverse_rms_bits(x: F32, eps: float) -> F32:
         mean = square_sum_bits(x) / np.float32(x.shape[-1])
         out: F32 = np.float32(1) / np.sqrt(mean + np.float32(eps))
     return out
+
+
+def vector_sum(a: Addr, n: int) -> float:
+    """Sum of n float32."""
+    total = f32(0)
+    i = 0
+    while i < n:
+        end = min(i + CHUNK, n)
+        acc = v.zero_f()
+        while i + LANES <= end:
+            acc = v.add(acc, v.ld_f(a + 4 * i))
+            i += LANES
+        if i < end:
+            acc = v.add(acc, v.ld_f_tail(a + 4 * i, end - i))
+            i = end
+        total = f32(total + v.hsum(acc))
+    return total
