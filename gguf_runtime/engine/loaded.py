@@ -6,6 +6,7 @@ go; the embedding stays in the mapped file, since a step reads only a few of its
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -130,7 +131,9 @@ class Loaded:
             def compiled(done: int, total: int, name: str) -> None:
                 tell("compiling kernels", done, total)
 
+        begin = time.perf_counter()
         self.kernels = jit.load(specs_of_calls(calls), isa, progress=compiled, notice=notice)
+        self.compile_s = time.perf_counter() - begin
         self.tape = ModelTape(pool, calls, self.kernels, binder.heads)
 
     def embedding(self) -> Embedding:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from gguf_runtime.engine.loaded import Loaded
 from gguf_runtime.errors import RequestError
 from gguf_runtime.graph.rows import EmbedRow
 from gguf_runtime.graph.schedule import SPAN, Heads, Items, Run, schedule
+
+if TYPE_CHECKING:
+    from gguf_runtime.engine.profile import Recorder
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
@@ -45,8 +49,7 @@ class Stepper:
         self._logits = loaded.buffers.view(loaded.plan.logits)
         self._hidden = loaded.buffers.view(loaded.plan.hidden)
         self._items: dict[tuple[object, ...], Items] = {}
-        self.seconds: F32 | None = None  # of each row, summed over steps, while profiling
-        self.n_steps = 0
+        self.recorder: Recorder | None = None  # while a profile is made
 
     @property
     def n_batch(self) -> int:
@@ -102,9 +105,8 @@ class Stepper:
         self, tokens: int, outputs: int, items: list[Items], check: Callable[[], None] | None
     ) -> None:
         tape = self.loaded.tape.prepare(tokens, outputs, items)
-        self.n_steps += 1
-        if self.seconds is not None:
-            self.seconds += tape.profile()
+        if self.recorder is not None:
+            self.recorder.add(tape.profile(), tokens, outputs)
             return
         row, end = 0, len(tape)
         while row < end:

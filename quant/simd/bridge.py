@@ -174,7 +174,9 @@ class Bridge:
             return self._macros[id(x)][1]
         if isinstance(x, pytypes.FunctionType) and (x.__module__ or "").startswith(OUR_PACKAGES):
             if id(x) not in self._helpers:
-                self._helpers[id(x)] = (x, njit(error_model="numpy", nogil=True)(self.prepare(x)))
+                # Inlined before typing: compiled apart, a helper would be built for the host, whatever the target.
+                compiled = njit(error_model="numpy", nogil=True, inline="always")(self.prepare(x))
+                self._helpers[id(x)] = (x, compiled)
             return self._helpers[id(x)][1]
         return x
 

@@ -1,0 +1,91 @@
+"""From what a caller gives, text or messages, to the ids that the model reads.
+
+Scaffolding comes from the template and may hold control tokens; content comes from people and never can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gguf_runtime.engine.completion import Notice
+from gguf_runtime.errors import RequestError
+from gguf_runtime.text.template import Template
+
+if TYPE_CHECKING:
+    from gguf_runtime.gguf import GGUFFile
+    from gguf_runtime.text.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+Segment = tuple[str, bool]
+
+NO_TEMPLATE = Notice(
+    "no-template", "this model has no chat template; the prompt is continued as plain text"
+)
+
+
+def read_template(file: GGUFFile, tokenizer: Tokenizer) -> Template | None:
+    """The file's chat template, None where it has none."""
+    source = file.metadata.get("tokenizer.chat_template")
+    if not source:
+        return None
+    if not isinstance(source, str):
+        source = bytes(source).decode("utf-8", "replace")
+
+    def text(i: int | None) -> str:
+        return "" if i is None else tokenizer.piece(i, special=True).decode("utf-8", "replace")
+
+    eos = file.metadata.get("tokenizer.ggml.eos_token_id")
+    return Template(source, text(tokenizer.bos_id), text(int(eos) if isinstance(eos, int) else None))
+
+
+class Prompter:
+    """Makes prompts for one model."""
+
+    def __init__(self, tokenizer: Tokenizer, template: Template | None) -> None:
+        self.tokenizer, self.template = tokenizer, template
+
+    def plain(self, text: str | bytes, *, bos: bool = True, special: bool = False) -> list[int]:
+        """Text to be continued; `bos` adds what the file puts before a text."""
+        ids = self.tokenizer.encode(text, parse_special=special)
+        return self._some(self._begin(ids) if bos else ids)
+
+    def segments(self, messages: Sequence[Message], **options: Any) -> list[Segment]:
+        """The rendered conversation."""
+        if self.template is None:
+            raise RequestError(
+                "this model has no chat template, so it takes no messages",
+                hint="give a plain prompt instead",
+            )
+        return self.template.segments(messages, self.tokenizer, **options)
+
+    def encode(self, segments: Sequence[Segment], *, start: bool = True) -> list[int]:
+        """Ids of a rendered conversation, or (start=False) of what follows in one.
+
+        The start token is added once, where neither the text nor the template has it.
+        """
+        ids = self.tokenizer.encode_segments(segments)
+        return self._some(self._begin(ids) if start else ids)
+
+    def _begin(self, ids: list[int]) -> list[int]:
+        """With the start token, where the file wants one and none is there."""
+        bos = self.tokenizer.bos_id
+        wanted = self.tokenizer.add_bos and bos is not None and ids[:1] != [bos]
+        return [bos, *ids] if wanted and bos is not None else ids
+
+    def _some(self, ids: list[int]) -> list[int]:
+        if not ids:
+            raise RequestError("the prompt is empty", hint="give some text")
+        return ids
+
+
+def after(segments: Sequence[Segment], n_chars: int) -> list[Segment]:
+    """What is left of segments behind the first n_chars characters."""
+    out: list[Segment] = []
+    for text, scaffolding in segments:
+        if n_chars >= len(text):
+            n_chars -= len(text)
+            continue
+        out.append((text[n_chars:], scaffolding))
+        n_chars = 0
+    return out

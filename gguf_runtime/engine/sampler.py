@@ -1,0 +1,83 @@
+"""Choosing tokens by the sampling kernels, on the runner's threads.
+
+Two rows: `scan` reads the logits once, a part per task, and `pick` finishes the chain of each record. Without kernels
+(exact arithmetic) the same chain runs in numpy and gives the same token for the same logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gguf_runtime.errors import RequestError
+from gguf_runtime.kernels import sample
+from gguf_runtime.kernels.sample_bits import RECORD, uniform
+from quant.jit import Spec
+from quant.memory import allocate
+from quant.pool import Pool, Row
+
+if TYPE_CHECKING:
+    from gguf_runtime.sampling import Sampling
+
+F32 = NDArray[np.float32]
+
+SPECS = (sample.scan.spec(), sample.pick.spec())
+
+
+class Sampler:
+    """The sampling rows of one model."""
+
+    def __init__(self, pool: Pool, kernels: Mapping[Spec, int], n_vocab: int) -> None:
+        self._n_vocab = n_vocab
+        parts = sample.n_parts(n_vocab)
+        step = -(-sample.scratch_bytes(n_vocab) // 4096) * 4096
+        self._scratch = allocate(step * pool.threads)
+        self._record = np.zeros(len(RECORD), np.int64)
+        self._maxima = np.zeros(sample.n_chunks(n_vocab), np.float32)
+        self._states = np.zeros(parts, np.int64)
+        self._args = np.zeros(len(sample.ARGS), np.int64)
+        values = {
+            "n_vocab": n_vocab,
+            "records": self._record.ctypes.data,
+            "maxima": self._maxima.ctypes.data,
+            "states": self._states.ctypes.data,
+            "scratch": self._scratch.ctypes.data,
+            "scratch_step": step,
+        }
+        for name, value in values.items():
+            self._args[sample.ARGS.index(name)] = value
+        address = int(self._args.ctypes.data)
+        rows = [Row(kernels[SPECS[0]], address, parts), Row(kernels[SPECS[1]], address, 1)]
+        self._tape = pool.tape(rows)
+
+    def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
+        """The token at `position` for one contiguous row of logits; RequestError where none can be chosen."""
+        sampling.record(self._record, 0, position)
+        self._args[sample.ARGS.index("logits")] = logits.ctypes.data
+        self._tape.run()
+        state = int(self._record[RECORD.index("state")])
+        if state & (sample.BAD | sample.NOTHING):
+            raise no_token(bad=bool(state & sample.BAD))
+        return int(self._record[RECORD.index("id")])
+
+
+def pick_plain(logits: F32, sampling: Sampling, position: int) -> int:
+    """The same choice in numpy."""
+    if not (logits < np.inf).all():  # NaN or +inf
+        raise no_token(bad=True)
+    if not np.isfinite(logits).any():
+        raise no_token(bad=False)
+    return sampling.draw(logits, uniform(sampling.seed, sampling.sample, position))
+
+
+def no_token(*, bad: bool) -> RequestError:
+    """Why no token could be chosen."""
+    if bad:
+        return RequestError(
+            "the model gave logits that are not numbers",
+            hint="the file may be damaged: gguf-runtime inspect FILE",
+        )
+    return RequestError("no token is allowed here", got="logits that are all -infinity")

@@ -1,0 +1,165 @@
+"""How much of the machine a model takes: threads, batch, context, and a plan of memory before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gguf_runtime.cache.pool import CachePlan
+from gguf_runtime.engine.completion import Notice
+from gguf_runtime.engine.loaded import scratch_bytes
+from gguf_runtime.errors import MachineError, RequestError
+from gguf_runtime.graph.memory import slot_bytes
+from gguf_runtime.graph.plan import Plan
+from gguf_runtime.graph.rows import Counts
+from quant import cpu
+
+N_BATCH = 512  # most tokens of a step
+LOGITS_BYTES = 32 << 20  # most memory for the logits of a step
+SMALLEST_CONTEXT = 512
+RESERVE = 64 << 20  # the interpreter, numpy and kernels
+
+Context = int | Literal["max"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Bytes that a model with this context takes.
+
+    Attributes:
+        weights: packed.
+        cache: of one full sequence.
+        buffers: between the kernels, scratch and tables.
+        available: what this process may have.
+    """
+
+    context: int
+    weights: int
+    cache: int
+    buffers: int
+    available: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.cache + self.buffers
+
+    @property
+    def fits(self) -> bool:
+        """Whether the machine has room for it."""
+        return self.total <= self.available
+
+
+def default_threads(asked: int | None) -> int:
+    """Threads asked for, else GGUF_RUNTIME_THREADS, else the physical performance cores that are allowed."""
+    text = os.environ.get("GGUF_RUNTIME_THREADS", "")
+    if asked is None and text:
+        if not text.isdecimal():
+            raise RequestError(
+                "GGUF_RUNTIME_THREADS is no number of threads", expected="1 or more", got=text
+            )
+        asked = int(text)
+    if asked is None:
+        return cpu.cores().threads
+    if not 1 <= asked <= 1024:
+        raise RequestError("no such number of threads", expected="1 to 1024", got=asked)
+    return asked
+
+
+def n_outputs(n_vocab: int, n_batch: int) -> int:
+    """Tokens of a step that can want logits."""
+    return max(1, min(n_batch, LOGITS_BYTES // (4 * n_vocab)))
+
+
+def n_batch(n_ctx: int) -> int:
+    """Most tokens of a step."""
+    return min(N_BATCH, max(16, n_ctx))
+
+
+class Sizer:
+    """Plans memory for one model."""
+
+    def __init__(self, plan: Plan, cache: CachePlan, threads: int, max_memory: int | None) -> None:
+        self._plan, self._cache, self._threads = plan, cache, threads
+        self._weights = sum(
+            -(-w.rows // 16) * 16 * w.qtype.row_bytes(w.k) for w in plan.matrices()
+        )
+        free = cpu.memory().available_bytes - RESERVE
+        self.available = max(0, free if max_memory is None else min(free, max_memory))
+
+    def plan(self, n_ctx: int) -> MemoryPlan:
+        """What a context of so many tokens takes."""
+        batch = n_batch(n_ctx)
+        lines: Mapping[Counts, int] = {
+            "tokens": batch,
+            "outputs": n_outputs(self._plan.logits.width, batch),
+        }
+        buffers = sum(slot_bytes(self._plan, lines))
+        buffers += sum(scratch_bytes(self._plan, batch)) * self._threads
+        return MemoryPlan(
+            n_ctx, self._weights, self._cache.bytes_for(n_ctx, batch), buffers, self.available
+        )
+
+    def choose(self, trained: int, asked: Context) -> tuple[MemoryPlan, list[Notice]]:
+        """The context to load with, and what has to be said about it.
+
+        Raises:
+            MachineError: it does not fit; the message has the figures and a context that would.
+        """
+        notices: list[Notice] = []
+        if isinstance(asked, int):
+            if asked < 1:
+                raise RequestError("no such context", expected="at least 1 token", got=asked)
+            chosen = self.plan(asked)
+            if asked > trained:
+                notices.append(
+                    Notice(
+                        "context-beyond-training",
+                        f"a context of {asked:,} tokens is more than the {trained:,} that the model was trained with",
+                    )
+                )
+        else:
+            chosen = self.plan(self._largest(trained, 1.0 if asked == "max" else 0.5))
+            if chosen.context < trained and asked != "max":
+                notices.append(
+                    Notice(
+                        "context-lowered",
+                        f"a context of {chosen.context:,} tokens fits half of the free memory;"
+                        f" the model was trained with {trained:,} (-c max takes more)",
+                    )
+                )
+        if not chosen.fits:
+            raise self._refusal(chosen, trained)
+        return chosen, notices
+
+    def _largest(self, trained: int, share: float) -> int:
+        """Largest context up to `trained` whose plan takes at most this share of what is available."""
+        limit = self.available * share
+        if self.plan(trained).total <= limit:
+            return trained
+        low, high = 0, trained // 64
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.plan(middle * 64).total <= limit:
+                low = middle
+            else:
+                high = middle - 1
+        return max(low * 64, min(SMALLEST_CONTEXT, trained))
+
+    def _refusal(self, plan: MemoryPlan, trained: int) -> MachineError:
+        best = self._largest(min(plan.context, trained), 1.0)
+        smaller = self.plan(best)
+        hint = f"a smaller context fits: -c {best}" if smaller.fits else "use a smaller model"
+        return MachineError(
+            f"this model with a context of {plan.context:,} tokens does not fit into memory",
+            expected=f"{_mb(plan.weights)} weights + {_mb(plan.cache)} cache + {_mb(plan.buffers)} buffers"
+            f" = {_mb(plan.total)}",
+            got=f"{_mb(plan.available)} available",
+            hint=hint,
+        )
+
+
+def _mb(n: int) -> str:
+    return f"{n / 1e6:,.0f} MB"

@@ -1,0 +1,72 @@
+"""An answer as it comes: iterate it for text, close it to stop, read `result` afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from gguf_runtime.engine.completion import Completion, Notice
+
+if TYPE_CHECKING:
+    from gguf_runtime.engine.generate import Generation
+
+Finished = Callable[[Completion], None]
+
+
+class Stream:
+    """Iterator of str, whole characters each; with events=True of ("text", str).
+
+    Leaving the loop early, `close()` or the end of a `with` block cancels what is left. `result` is the Completion; before
+    the end it shows what there is so far.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        finished: Finished,
+        *,
+        events: bool = False,
+        notices: tuple[Notice, ...] = (),
+    ) -> None:
+        self._generation = generation
+        self._pieces: Iterator[str] | None = iter(generation)
+        self._finished, self._events = finished, events
+        self.result: Completion = generation.completion
+        self.result.notices[:0] = notices
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        if self._pieces is None:
+            raise StopIteration
+        try:
+            piece = next(self._pieces)
+        except BaseException:  # the end, an error, or Ctrl-C: in each case it is over
+            self.close()
+            raise
+        return ("text", piece) if self._events else piece
+
+    def close(self) -> None:
+        """Stop here; idempotent."""
+        pieces, self._pieces = self._pieces, None
+        if pieces is None:
+            return
+        self._generation.cancel()
+        close = getattr(pieces, "close", None)
+        if close is not None:
+            close()
+        self._finished(self.result)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_pieces", None) is not None:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<Stream, {self.result.usage.generated} tokens so far>"
