@@ -110,6 +110,10 @@ class IntWords:
 
         return self.each(B, field, x)
 
+    def bytes_of_w(self: Self, x: W) -> B:
+        """The same bits as 4 bytes a lane."""
+        return self.each(B, lambda r: self.b.bitcast(r, self.reg_type("B")), x)
+
     def or_b(self: Self, x: B, y: B) -> B:
         return self.each(B, self.b.or_, x, y)
 

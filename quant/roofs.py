@@ -1,0 +1,158 @@
+"""What this machine can do at most, measured now: bytes read from memory and multiply-adds per second.
+
+The figures that shares of a limit are computed from. Reading is a plain pass over memory by the pool's threads; the
+integer limit is the instruction set's own dot product of codes and activations in registers, the float limit fma.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from quant import jit
+from quant.jit import kernel
+from quant.memory import allocate
+from quant.pool import Pool, Row
+from quant.simd import macro, v
+from quant.simd.layout import Codes
+from quant.simd.values import A, Addr, F, W
+
+if TYPE_CHECKING:
+    from quant.compile import KernelFn
+    from quant.simd.words import Words
+
+CHUNK = 1 << 20  # bytes of a task of the reading pass
+LOOPS, CHAINS = 20_000, 12
+PASSES = 5
+
+
+@kernel
+def read_pass() -> KernelFn:
+    """args: address, out. Task: the task-th megabyte. Sums what it reads, so that it is read."""
+
+    @macro
+    def kilobyte(v: Words, a: Addr, s0: W, s1: W) -> tuple[W, W]:
+        for k in range(0, 1024, 128):
+            v.prefetch(a + (4096 + k))
+            s0, s1 = v.add_w(s0, v.ld_w(a + k)), v.add_w(s1, v.ld_w(a + (64 + k)))
+            v.prefetch(a + (4160 + k))
+        return s0, s1
+
+    def read_pass(args: int, task: int, thread: int) -> None:
+        a = v.ld_i64(args) + task * CHUNK
+        s0, s1 = v.zero_w(), v.zero_w()
+        for k in range(0, CHUNK, 1024):
+            s0, s1 = kilobyte(a + k, s0, s1)
+        v.st_w(v.ld_i64(args + 8) + thread * 64, v.add_w(s0, s1))
+
+    return read_pass
+
+
+@kernel
+def register_peak(kind: str) -> KernelFn:
+    """kind "dot": 4 products of bytes a lane; "fma": one float32. args: out."""
+    codes = Codes(4, 0, False, 32)
+
+    @macro
+    def dots(v: Words, acc: tuple[A, ...], x: W) -> tuple[A, ...]:
+        b = v.bits_b(v.bytes_of_w(x), 0, 15)
+        return tuple(v.dot(a, b, b, codes) for a in acc)
+
+    @macro
+    def starts(v: Words) -> tuple[A, ...]:
+        return tuple(A([v.const("A", 0)] * v.P) for _ in range(CHAINS // v.P))
+
+    @macro
+    def total(v: Words, acc: tuple[A, ...]) -> W:
+        out = v.zero_w()
+        for a in acc:
+            out = v.add_w(out, v.acc_w(a, None, codes))
+        return out
+
+    @macro
+    def fmas(v: Words, acc: tuple[F, ...], x: F) -> tuple[F, ...]:
+        return tuple(F([v.keep(r) for r in v.fma(x, x, a).regs]) for a in acc)
+
+    @macro
+    def zeros(v: Words) -> tuple[F, ...]:
+        return tuple(v.zero_f() for _ in range(CHAINS // v.P))
+
+    @macro
+    def sum_f(v: Words, acc: tuple[F, ...]) -> F:
+        out = v.zero_f()
+        for a in acc:
+            out = v.add(out, a)
+        return out
+
+    def dot_peak(args: int, task: int, thread: int) -> None:
+        out = v.ld_i64(args) + thread * 64
+        x, acc = v.ld_w(out), starts()
+        for _ in range(LOOPS):
+            acc = dots(acc, x)
+        v.st_w(out, total(acc))
+
+    def fma_peak(args: int, task: int, thread: int) -> None:
+        out = v.ld_i64(args) + thread * 64
+        x, acc = v.ld_f(out), zeros()
+        for _ in range(LOOPS):
+            acc = fmas(acc, x)
+        v.st_f(out, sum_f(acc))
+
+    return dot_peak if kind == "dot" else fma_peak
+
+
+SPECS = (read_pass.spec(), register_peak.spec("dot"), register_peak.spec("fma"))
+
+
+class Roofs:
+    """Measurements that can be repeated, between runs of something else.
+
+    Args:
+        pool: the threads that are measured.
+        size: bytes that a reading pass walks over; take more than four times the last-level cache.
+    """
+
+    def __init__(self, pool: Pool, size: int = 256 << 20) -> None:
+        kernels = jit.load(SPECS)
+        self._pool, self._size = pool, size // CHUNK * CHUNK
+        self._memory = allocate(self._size + 8192, huge=True)
+        self._memory[::4096] = 1  # touched, else all of it is one page of zeros
+        self._out = np.zeros(16 * pool.threads * 4, np.int32)
+        self._args = np.array([self._memory.ctypes.data, self._out.ctypes.data], np.int64)
+        self._reads = pool.tape([Row(kernels[SPECS[0]], int(self._args.ctypes.data), self._size // CHUNK)])
+        peak = int(self._args.ctypes.data) + 8
+        self._peaks = [pool.tape([Row(kernels[s], peak, 4 * pool.threads, 1)]) for s in SPECS[1:]]
+        wide = {"avx512vnni": 1, "avx2": 2, "neondot": 4}.get(kernels.isa, 1)
+        self._chains = CHAINS // wide
+
+    def bandwidth(self) -> float:
+        """Bytes per second, best of five passes."""
+        best = min(_seconds(self._reads.run) for _ in range(PASSES))
+        return self._size / best
+
+    def dot_peak(self) -> float:
+        """Multiply-adds of int8 per second, best of five."""
+        return self._peak(0, 64)
+
+    def fma_peak(self) -> float:
+        """Multiply-adds of float32 per second, best of five."""
+        return self._peak(1, 16)
+
+    def _peak(self, which: int, per_lane_set: int) -> float:
+        best = min(_seconds(self._peaks[which].run) for _ in range(PASSES))
+        return 4 * self._pool.threads * LOOPS * self._chains * per_lane_set / best
+
+
+def measure(pool: Pool) -> tuple[float, float]:
+    """(bytes per second, int8 multiply-adds per second) of a pool."""
+    roofs = Roofs(pool)
+    return roofs.bandwidth(), roofs.dot_peak()
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
