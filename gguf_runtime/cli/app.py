@@ -5,10 +5,14 @@ from __future__ import annotations
 from gguf_runtime.cli.dispatch import Row, dispatch
 
 COMMANDS = (
+    Row("run", "run.run", "one answer, streamed to stdout"),
+    Row("chat", "chat.chat", "a conversation at the terminal"),
     Row("tokenize", "tokenize.tokenize", "the ids and pieces that a model sees for a text"),
     Row("inspect", "inspect.inspect", "what is in a model file, of any architecture", ("show",)),
+    Row("bench", "bench.bench", "speed of reading prompts and of answering"),
     Row("list", "models.list_models", "models on this machine and models that can be pulled"),
     Row("pull", "models.pull_model", "fetch a model of the catalog and check its digest"),
+    Row("warmup", "warmup.warmup", "compile kernels now, so that the first answer does not wait"),
     Row("doctor", "doctor.doctor", "what this machine is, what was chosen, and why"),
 )
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from gguf_runtime.cli.result import dumps
-from gguf_runtime.cli.terminal import current
+from gguf_runtime.cli.terminal import Terminal, current
 from gguf_runtime.cli.version import version
 from gguf_runtime.errors import ExitCode
 from gguf_runtime.hub.catalog import entries
@@ -27,6 +27,14 @@ def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", rich_help_panel="output", help="one JSON object")
     ] = False,
+    selftest: Annotated[
+        bool,
+        typer.Option(
+            "--selftest",
+            rich_help_panel="machine",
+            help="run every kernel variant of this CPU against numpy; code 6 when one differs",
+        ),
+    ] = False,
 ) -> ExitCode:
     """What this machine is, what was chosen, and why: the first thing to add to a bug report.
 
@@ -34,11 +42,15 @@ def doctor(
     """
     terminal = current()
     facts = examine()
+    if selftest:
+        facts["selftest"] = _selftest(terminal, facts["isa"]["can"])
     if as_json:
         terminal.line(dumps({"schema_version": 1, **facts}))
     else:
         for label, text in _words(facts):
             terminal.line(f"{label:<{LABEL}}{text}")
+    if selftest and facts["selftest"]["differences"]:
+        return ExitCode.NOT_CLEAN
     if facts["isa"]["chosen"] is not None:
         return ExitCode.DONE
     return ExitCode.USAGE if facts["isa"]["can"] else ExitCode.MACHINE
@@ -79,6 +91,15 @@ def examine() -> dict[str, Any]:
         "kernels": _kernels(),
         "models": _models(),
     }
+
+
+def _selftest(terminal: Terminal, can: list[str]) -> dict[str, Any]:
+    from gguf_runtime.cli.kernels import differences, variants
+
+    specs = variants()
+    found = [line for isa in can for line in differences(specs, isa, terminal.progress)]
+    terminal.clear()
+    return {"kernels": sum(bool(s.check) for s in specs) * len(can), "differences": found}
 
 
 def _isa() -> dict[str, Any]:
@@ -145,6 +166,10 @@ def _words(f: dict[str, Any]) -> Iterator[tuple[str, str]]:
     k = f["kernels"]
     state = "" if k["writable"] else ", not writable: kernels are compiled on every start"
     yield "kernels", f"{k['objects']} compiled, {size(k['size_bytes'])}, in {k['folder']}{state}"
+    if "selftest" in f:
+        t = f["selftest"]
+        yield "selftest", f"{t['kernels']} kernels, {len(t['differences'])} differ from numpy"
+        yield from (("", line) for line in t["differences"])
     yield "models", f"{', '.join(f['models']['present']) or 'none'}, in {f['models']['folder']}"
 
 

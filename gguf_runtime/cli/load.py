@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gguf_runtime.cli.parse import UsageError
 from gguf_runtime.cli.prompt import stdin_is_terminal
 from gguf_runtime.cli.terminal import Terminal
-from gguf_runtime.errors import ModelError
+from gguf_runtime.errors import MachineError, ModelError
 from gguf_runtime.hub.catalog import Entry, find
 from gguf_runtime.hub.resolve import size
 
@@ -28,6 +28,7 @@ def load(terminal: Terminal, name: str, **options: Any) -> Model:
     """
     options["context"] = parse_context(options.get("context"))
     options["max_memory"] = parse_size(options.get("max_memory"))
+    check_isa()
     offer_pull(terminal, name, offline=bool(options.get("offline")))
     begin = time.monotonic()
     from gguf_runtime import Model
@@ -38,6 +39,19 @@ def load(terminal: Terminal, name: str, **options: Any) -> Model:
         terminal.say(f"loaded in {time.monotonic() - begin:.2f} s")
     pass_on(terminal, getattr(model, "notices", ()))
     return model
+
+
+def check_isa() -> None:
+    """Refuse a GGUF_RUNTIME_ISA that cannot be had, with the list of those that can."""
+    from quant import cpu
+    from quant.errors import QuantError
+
+    try:
+        cpu.isa()
+    except QuantError as e:
+        if cpu.supported():
+            raise UsageError(e.what, *([e.hint] if e.hint else [])) from e
+        raise MachineError(e.what, hint=e.hint) from e
 
 
 def offer_pull(terminal: Terminal, name: str, *, offline: bool) -> None:
