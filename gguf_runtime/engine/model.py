@@ -88,7 +88,7 @@ class Model:
         self.path = resolve(model)
         self.offline, self._seed = offline, seed
         self.notices: list[Notice] = []
-        self._file: GGUFFile = open_file(self.path)
+        self._file: GGUFFile = open_file(self.path, scan=_scanner())
         self.tokenizer = Tokenizer.from_gguf(self._file)
         self.info: Info = read_info(self._file, self.tokenizer, self.path)
         self.prompter = Prompter(self.tokenizer, read_template(self._file, self.tokenizer))
@@ -379,6 +379,18 @@ class Model:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _scanner() -> Any:
+    """The compiled scan of vocabularies, where kernels are used at all."""
+    if os.environ.get("GGUF_RUNTIME_EXACT", "") not in ("", "0"):
+        return None
+    from gguf_runtime.kernels.strings import load_scan
+
+    try:
+        return load_scan()
+    except QuantError:  # said where the model's own kernels are loaded
+        return None
 
 
 def _release(backend: Backend, file: GGUFFile) -> None:
