@@ -11,6 +11,9 @@ MODEL ?= smollm2
 QUESTION ?= What is the capital of France, and what is it known for?
 MODELS := smollm2 gemma-3-270m
 PYTEST_ARGS ?=
+# Scripts that set up emulators, and where the emulated Arm machine lives (400 MB).
+TOOLS := $(or $(GGUF_RUNTIME_TOOLS),../shared/tools)
+ARM64_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gguf-runtime-arm64
 
 # The first interpreter that is new enough.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -71,10 +74,11 @@ bench-kernels: $(VENV)/.ready ## kernels as a share of this machine's measured l
 	@$(PY) bench/kernels.py
 
 test-arm: $(VENV)/.ready-test ## Arm kernels and a tiny model under emulation
-	@$(PY) -m pytest -m emulated -k arm $(PYTEST_ARGS)
+	@PYTHON=$(abspath $(PY)) sh "$(TOOLS)/arm64.sh" setup "$(ARM64_DIR)" >&2
+	@ARM64_DIR="$(ARM64_DIR)" $(PY) -m pytest -rs -m emulated -k arm $(PYTEST_ARGS)
 
 test-avx512: $(VENV)/.ready-test ## AVX-512 kernels, natively or in an emulator
-	@$(PY) -m pytest -m emulated -k avx512 $(PYTEST_ARGS)
+	@$(PY) -m pytest -rs -m emulated -k avx512 $(PYTEST_ARGS)
 
 test-exact: $(VENV)/.ready-test models ## the float64 executor against the stored references
 	@GGUF_RUNTIME_EXACT=1 $(PY) -m pytest -k exact $(PYTEST_ARGS)
