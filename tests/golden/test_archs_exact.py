@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,53 +13,32 @@ from gguf_runtime.errors import ModelError
 from gguf_runtime.gguf import open_file
 from gguf_runtime.graph.exact import Exact
 from gguf_runtime.hub.resolve import resolve
+from tests.archs import GOLDEN, HF, QUANTIZED, TOLERANCE, UNTOLD_WINDOW, WIDER, path_of, reference
 
-COMMITTED = Path(__file__).parents[1] / "data" / "archs"
-GOLDEN = os.environ.get("GGUF_RUNTIME_GOLDEN")
-
-TOLERANCE = 2e-4  # twenty times what another float64 pass is away from float32 transformers
-WIDER = {"qwen2-yarn": 3e-4}
 REORDERED = 1e-11  # float64 sums in another order
 REAL_TOLERANCE = 1e-5  # exact_top holds float32 logits
-
-HF = [
-    *("llama", "llama-bias-tied", "llama-fused-qkv", "llama-linear", "llama3-ropefreqs"),
-    *("llama-yarn", "llama-yarn-attnfactor", "llama-yarn-beta", "mistral"),
-    *("qwen2", "qwen2-yarn", "qwen3", "gemma3"),
-]
-UNTOLD_WINDOW = ["mistral-window", "qwen2-window"]  # nothing in the file tells of the window
-QUANTIZED = ["quant-llama-q4_k_m", "quant-gemma3-q4_0", "quant-qwen3-q4_0", "quant-qwen3-q8_0"]
-
-
-def path_of(name: str) -> Path:
-    folders = [COMMITTED, *([Path(GOLDEN) / "archs"] if GOLDEN else [])]
-    for folder in folders:
-        if (folder / name).exists():
-            return folder / name
-    pytest.skip(f"{name} is in GGUF_RUNTIME_GOLDEN only, which is not set")
 
 
 def exact_and_reference(name: str) -> tuple[Exact, dict[str, np.ndarray]]:
     file = open_file(path_of(f"{name}.gguf"))
-    with np.load(path_of(f"{name}.npz")) as data:
-        return Exact(load(file).graph, file), dict(data)
+    return Exact(load(file).graph, file), reference(name)
 
 
 @pytest.mark.parametrize(
-    ("name", "reference"),
+    ("name", "key"),
     [
         *((name, "hf") for name in HF),
         *((name, "hf_like_llamacpp") for name in UNTOLD_WINDOW),
         *((name, "hf_deq") for name in QUANTIZED),
     ],
 )
-def test_logits_equal_those_of_transformers(name: str, reference: str):
+def test_logits_equal_those_of_transformers(name: str, key: str):
     exact, data = exact_and_reference(name)
 
     logits, hidden = exact.forward(exact.sequence(), data["tokens"])
 
     assert hidden.shape == (len(data["tokens"]), exact.graph.n_embd)
-    assert np.abs(logits - data[reference]).max() <= WIDER.get(name, TOLERANCE)
+    assert np.abs(logits - data[key]).max() <= WIDER.get(name, TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen2"])
