@@ -121,7 +121,7 @@ def _run(commands: Sequence[Row], args: list[str], terminal: Terminal) -> ExitCo
 def _unknown(word: str, names: list[str], program: str) -> Exception:
     from gguf_runtime.cli.parse import UsageError
     from gguf_runtime.errors import show
-    from gguf_runtime.hub.resolve import suggestion
+    from gguf_runtime.hub.near import suggestion
 
     near = suggestion(word, names)
     hint = f"did you mean {program} {near}?" if near else f"see: {program} --help"

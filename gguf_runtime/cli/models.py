@@ -11,7 +11,6 @@ import typer
 from gguf_runtime.cli.terminal import current
 from gguf_runtime.hub.catalog import Entry, entries, find
 from gguf_runtime.hub.places import models_dir
-from gguf_runtime.hub.puller import pull
 from gguf_runtime.hub.resolve import models_in, size
 
 
@@ -25,6 +24,8 @@ def pull_model(
 
     What was fetched before an interruption is not fetched again. Prints the path of the file.
     """
+    from gguf_runtime.hub.puller import pull
+
     terminal = current()
     entry = find(name)
     fetched = entry is not None and not entry.present

@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 
 from gguf_runtime.cli.terminal import Terminal
 from gguf_runtime.errors import ExitCode
-from gguf_runtime.hub.resolve import suggestion
+from gguf_runtime.hub.near import suggestion
 
 # Spellings of other programs: they work, and help does not list them.
 OLD_SPELLINGS = frozenset(

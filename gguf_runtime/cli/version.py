@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 
 
 def version() -> str:
@@ -17,6 +16,8 @@ def version_line() -> str:
 
 
 def _of(name: str) -> str:
+    from importlib import metadata  # 30 ms, so not before it is needed
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

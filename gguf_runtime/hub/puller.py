@@ -17,7 +17,8 @@ from pathlib import Path
 from gguf_runtime.errors import DownloadError, MachineError, ModelError
 from gguf_runtime.hub import wheels
 from gguf_runtime.hub.catalog import Entry, entries, find
-from gguf_runtime.hub.resolve import size, suggestion
+from gguf_runtime.hub.near import suggestion
+from gguf_runtime.hub.resolve import size
 
 CHUNK_BYTES = 1 << 20
 SPARE_BYTES = 64 << 20  # left free on the disk beyond what the pull needs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from difflib import get_close_matches
 from pathlib import Path
 
 from gguf_runtime.errors import FileError, ModelError, show
 from gguf_runtime.hub.catalog import entries, find
+from gguf_runtime.hub.near import suggestion
 from gguf_runtime.hub.places import has_magic, models_dir
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
@@ -44,12 +44,6 @@ def resolve(model: str | os.PathLike[str]) -> Path:
         if entry is None and not _looks_like_path(text) and not Path(text).exists():
             raise _unknown_name(text)
     return _from_path(Path(text).expanduser())
-
-
-def suggestion(name: str, choices: list[str]) -> str | None:
-    """The nearest choice, if one is near."""
-    near = get_close_matches(name.lower(), [c.lower() for c in choices], n=1, cutoff=0.6)
-    return next((c for c in choices if c.lower() == near[0]), None) if near else None
 
 
 def size(n_bytes: int) -> str:
