@@ -213,7 +213,7 @@ class Binder:
     def _gate(self, row: GateRow) -> Call:
         """The two matmuls are calls inside the call; the tape fills in where they are."""
         strips = -(-row.gate.rows // 16)
-        tile = strips_per_task(strips, self._threads, even=True)
+        tile = strips_per_task(strips, self._threads)
         inner = []
         for weight, bias in ((row.gate, row.gate_bias), (row.up, row.up_bias)):
             args = self._matmul.matrix(weight, bias, row.x, row.counts, tile)

@@ -39,10 +39,14 @@ def specs_of(weight: Weight, fmt: str) -> tuple[Spec, Spec, Spec]:
     return one, few, gemm.panel.spec(name, fmt)
 
 
-def strips_per_task(n_strips: int, threads: int, even: bool = False) -> int:
-    """Strips of one task: few enough that all threads have work to the end."""
-    tile = max(1, min(PANEL_STRIPS, n_strips // (threads * TASKS_PER_THREAD)))
-    return max(2, tile // 2 * 2) if even else tile
+def strips_per_task(n_strips: int, threads: int) -> int:
+    """Strips of one task: few enough that all threads have work to the end.
+
+    Always an even number: a register tile of AVX-512 spans two strips, and a group of 32 rows of a
+    gated product is quantized by the task that made it.
+    """
+    wanted = min(PANEL_STRIPS, n_strips // (threads * TASKS_PER_THREAD))
+    return max(2, wanted // 2 * 2)
 
 
 class MatmulBinder:
