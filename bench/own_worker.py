@@ -1,0 +1,101 @@
+"""This engine behind a pipe, as `peer_worker.py` serves the others: sessions of `Model`, nothing below them."""
+
+from __future__ import annotations
+
+import time
+
+BEGIN = time.perf_counter()
+
+from typing import Any  # noqa: E402  (what is imported from here on is timed)
+
+from peer_worker import serve  # noqa: E402
+
+from gguf_runtime import Model  # noqa: E402
+from gguf_runtime.cli.version import version  # noqa: E402
+from gguf_runtime.engine.backend import KernelBackend  # noqa: E402
+from gguf_runtime.engine.session import Session  # noqa: E402
+from quant import cpu  # noqa: E402
+from quant.roofs import Roofs  # noqa: E402
+
+ROOF_BYTES = 1 << 30  # a reading pass: more than any cache
+
+
+class OwnEngine:
+    """One model, one session at a time."""
+
+    def __init__(self) -> None:
+        self.model: Model | None = None
+        self.session: Session | None = None
+        self._roofs: Roofs | None = None
+        self._past: Session | None = None
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "engine": "gguf-runtime",
+            "version": version(),
+            "build": cpu.isa(),
+            "import_s": time.perf_counter() - BEGIN,
+        }
+
+    def load(self, model: str, threads: int, context: int, flash: str) -> dict[str, Any]:
+        self._drop()
+        if self.model is not None:
+            self._roofs = None
+            self.model.close()
+        self.model = m = Model(model, threads=threads, context=context)
+        assert isinstance(m.backend, KernelBackend)
+        begin = time.perf_counter()
+        with m.session() as s:
+            s.feed([3])
+        first_s = time.perf_counter() - begin
+        return {
+            "load_s": m.load_s,
+            "compile_s": m.compile_s,
+            "first_s": first_s,
+            "weights_bytes": m.backend.stepper.loaded.weights_bytes,
+        }
+
+    def _drop(self) -> None:
+        for s in (self.session, self._past):
+            if s is not None:
+                s.close()
+        self.session = self._past = None
+
+    def clear(self) -> None:
+        assert self.model is not None
+        self._drop()
+        self.session = self.model.session()
+
+    def keep(self, ids: list[int]) -> None:
+        """Go back to these first ids, from a fork that was made when they had been read."""
+        assert self.session is not None
+        if not ids:
+            self.clear()
+            return
+        assert self._past is not None
+        self.session.close()
+        self.session = self._past.fork()
+
+    def feed(self, ids: list[int], pos: int, want: str = "last") -> None:
+        assert self.model is not None
+        assert self.session is not None
+        assert len(self.session) == pos
+        with self.model.backend.lock:  # logits stay where they are, as in the peers
+            self.session.extend(ids, "none" if want == "none" else "last")
+        if want == "none":
+            self._past = self.session.fork()
+
+    def roofs(self) -> dict[str, float]:
+        """Bytes per second from memory and multiply-adds per second, by the threads of the model."""
+        assert self.model is not None
+        assert isinstance(self.model.backend, KernelBackend)
+        if self._roofs is None:
+            largest = max((c.size_bytes for c in cpu.caches()), default=0)
+            # Four times the cache, as long as that is a small part of the memory.
+            size = max(ROOF_BYTES, min(4 * largest, cpu.memory().available_bytes // 8))
+            self._roofs = Roofs(self.model.backend.stepper.loaded.pool, size)
+        return {"bandwidth": self._roofs.bandwidth(), "dot_peak": self._roofs.dot_peak()}
+
+
+if __name__ == "__main__":
+    serve(OwnEngine())

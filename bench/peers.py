@@ -1,0 +1,235 @@
+"""Speed beside the C++ engines, interleaved in one run: `make bench-peers`, with PEERS=DIR from tools/peers.sh.
+
+    PEERS=DIR .venv/bin/python bench/peers.py [--write] [--also-isa avx2] [--threads 1,2] [--depth 0,2048]
+
+Every engine is one process that keeps its model and sleeps between turns. A turn reads `--depth` tokens, then is timed:
+the first prompt, `--decode` single tokens after it, then the other prompts at the same depth. Turns go A B C A B C ...;
+peers take part twice, with flash attention and without, and the better median counts. All read the same random ids,
+keep keys and values as f16 and leave their logits in place. The table goes to stderr, one JSON line to stdout and to
+bench/results/peers.jsonl; `--write` puts the table into README.md and docs/performance.md, `--render` does so with the
+last record of that file, measuring nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import peers_table  # noqa: E402
+import workers  # noqa: E402
+
+from gguf_runtime.hub.resolve import resolve  # noqa: E402
+from quant import cpu  # noqa: E402
+
+MODELS = "smollm2,gemma-3-270m"
+RESULTS = ROOT / "bench" / "results" / "peers.jsonl"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+IDS = range(3, 32_000)  # in the vocabulary of every model here
+
+
+def main() -> int:
+    a = arguments()
+    if a.render:
+        record = json.loads(a.out.read_text(encoding="utf-8").splitlines()[-1])
+        print(peers_table.markdown(record), file=sys.stderr)
+    else:
+        record = measure(a)
+        print(peers_table.markdown(record), file=sys.stderr)
+        line = json.dumps(record)
+        a.out.parent.mkdir(parents=True, exist_ok=True)
+        with a.out.open("a", encoding="utf-8") as f:
+            f.write(line + "\n")
+        print(line)
+    if a.write or a.render:
+        for page in PAGES:
+            peers_table.write(page, record)
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    def numbers(text: str) -> list[int]:
+        return [int(x) for x in text.split(",")]
+
+    p = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    p.add_argument("--models", default=MODELS, help="names or paths, separated by commas")
+    p.add_argument("--threads", type=numbers, default=[1, 2])
+    p.add_argument("--depth", type=numbers, default=[0, 2048])
+    p.add_argument("--prompt", type=numbers, default=[256, 512])
+    p.add_argument("--decode", type=int, default=64, help="tokens, one by one")
+    p.add_argument("--reps", type=int, default=5)
+    p.add_argument("--start-reps", type=int, default=10, help="programs from start to first token")
+    p.add_argument(
+        "--also-isa", default="", help="this engine a second time, with other kernels: avx2"
+    )
+    p.add_argument("--pause", type=float, default=0.2, help="seconds between turns")
+    p.add_argument("--write", action="store_true", help="the table into README.md and docs")
+    p.add_argument(
+        "--render", action="store_true", help="the last record's table into them, no run"
+    )
+    p.add_argument("--out", type=Path, default=RESULTS)
+    return p.parse_args()
+
+
+def measure(a: argparse.Namespace) -> dict[str, Any]:
+    files = {name: resolve(name) for name in a.models.split(",")}
+    engines = contestants(a.also_isa)
+    record = system_facts(a)
+    record["models"] = {n: file_facts(f) for n, f in files.items()}
+    record["engines"], record["cells"], record["loads"] = {}, [], []
+    for name, file in files.items():
+        for threads in a.threads:
+            for depth in a.depth:
+                record["cells"].append(cell(a, engines, name, file, threads, depth, record))
+    record["start"] = [
+        start(a, e, name, f) for name, f in files.items() for e in whole_programs(engines)
+    ]
+    return record
+
+
+def contestants(also_isa: str) -> list[tuple[workers.Engine, str]]:
+    """Engines with their setting of flash attention; ours has no such setting."""
+    peers = workers.peers()
+    if not peers:
+        print("note: no peers; PEERS names the folder that tools/peers.sh made", file=sys.stderr)
+    found = [(workers.own(), "")]
+    found += [(p, flash) for p in peers for flash in ("on", "off")]
+    return found + ([(workers.own(also_isa), "")] if also_isa else [])
+
+
+def whole_programs(engines: list[tuple[workers.Engine, str]]) -> list[workers.Engine]:
+    return list({e.name: e for e, _ in engines}.values())
+
+
+def cell(
+    a: argparse.Namespace,
+    engines: list[tuple[workers.Engine, str]],
+    name: str,
+    file: Path,
+    threads: int,
+    depth: int,
+    record: dict[str, Any],
+) -> dict[str, Any]:
+    """All engines at one setting, in turns."""
+    ids = random.Random(1).choices(IDS, k=depth + max(a.prompt) + a.decode)
+    context = len(ids) + 8
+    running = [(workers.Worker(e), flash) for e, flash in engines]
+    out: dict[str, Any] = {"model": name, "threads": threads, "depth": depth, "engines": {}}
+    for w, flash in running:
+        facts = w.ask("facts")
+        record["engines"][w.name] = {k: facts[k] for k in ("version", "build")}
+        loaded = w.ask(
+            "load", model=str(file), threads=threads, context=context, flash=flash or "auto"
+        )
+        loaded = {"import_s": facts["import_s"], **loaded}
+        record["loads"].append({"model": name, "threads": threads, "engine": w.name, **loaded})
+        key = f"{w.name}, flash attention {flash}" if flash else w.name
+        out["engines"][key] = {"name": w.name, "flash": flash, "tps": {}, "cpu_share": []}
+        if "weights_bytes" in loaded:
+            out["engines"][key]["weights_bytes"] = loaded["weights_bytes"]
+    rows = list(out["engines"].values())
+    limits = [running[0][0].ask("roofs")]  # before the rounds: its kernels may have to be compiled
+    for rep in range(-1, a.reps):  # round -1 warms up and is not kept
+        print(
+            f"{name}, {threads} threads, depth {depth}: round {rep + 1} of {a.reps}",
+            file=sys.stderr,
+        )
+        for (w, _), row in zip(running, rows, strict=True):
+            time.sleep(a.pause)
+            turn = w.ask("turn", ids=ids, depth=depth, prompts=a.prompt, n_decode=a.decode)
+            if rep >= 0:
+                keep(row, turn, a.decode, threads)
+        time.sleep(a.pause)
+        limits.append(running[0][0].ask("roofs"))
+    for w, _ in running:
+        w.close()
+    out["bandwidth"] = max(x["bandwidth"] for x in limits)
+    out["dot_peak"] = max(x["dot_peak"] for x in limits)
+    return out
+
+
+def keep(row: dict[str, Any], turn: dict[str, Any], n_decode: int, threads: int) -> None:
+    for what, seconds in turn["seconds"].items():
+        n = n_decode if what == "decode" else int(what)
+        key = what if what == "decode" else f"prefill {what}"
+        row["tps"].setdefault(key, []).append(round(n / seconds, 2))
+    row["cpu_share"].append(round(turn["cpu_s"] / turn["wall_s"] / threads, 3))
+
+
+def start(a: argparse.Namespace, e: workers.Engine, name: str, file: Path) -> dict[str, Any]:
+    """Programs from their start to one token, page cache and kernels warm."""
+    print(f"{name}: {e.name} from start to first token", file=sys.stderr)
+    spent = []
+    for _ in range(a.start_reps + 1):
+        time.sleep(a.pause)
+        spent.append(workers.first_token(e, file))
+    return {
+        "model": name,
+        "engine": e.name,
+        "wall_s": [round(s.wall_s, 3) for s in spent[1:]],
+        "cpu_s": [round(s.cpu_s, 3) for s in spent[1:]],
+    }
+
+
+# ---- facts -----------------------------------------------------------------------------------------------------------
+
+
+def system_facts(a: argparse.Namespace) -> dict[str, Any]:
+    def git(*words: str) -> str:
+        run = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        return run.stdout.strip()
+
+    cores = cpu.cores()
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "commit": git("rev-parse", "--short", "HEAD"),
+        "dirty": bool(git("status", "--porcelain", "--", "quant", "gguf_runtime")),
+        "cpu": cpu_name(),
+        "isa": cpu.isa(),
+        "cores": len(cores.performance),
+        "cache_bytes": max((c.size_bytes for c in cpu.caches()), default=0),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "scheduling": scheduling(),
+        "load_average": os.getloadavg()[0],
+        "settings": {k: getattr(a, k) for k in ("prompt", "decode", "reps", "start_reps", "pause")},
+    }
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def scheduling() -> str:
+    """Whether this run goes before other processes, which its figures should say."""
+    if not hasattr(os, "sched_getscheduler"):
+        return "normal"
+    policy = {os.SCHED_FIFO: "real time (fifo)", os.SCHED_RR: "real time (round robin)"}
+    return policy.get(os.sched_getscheduler(0), "normal")
+
+
+def file_facts(file: Path) -> dict[str, Any]:
+    with file.open("rb") as f:
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+    return {"file": file.name, "size_bytes": file.stat().st_size, "sha256": digest}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
