@@ -77,11 +77,9 @@ class OwnEngine:
         self.session = self._past.fork()
 
     def feed(self, ids: list[int], pos: int, want: str = "last") -> None:
-        assert self.model is not None
         assert self.session is not None
         assert len(self.session) == pos
-        with self.model.backend.lock:  # logits stay where they are, as in the peers
-            self.session.extend(ids, "none" if want == "none" else "last")
+        self.session.feed(ids)
         if want == "none":
             self._past = self.session.fork()
 

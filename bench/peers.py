@@ -5,7 +5,7 @@
 Every engine is one process that keeps its model and sleeps between turns. A turn reads `--depth` tokens, then is timed:
 the first prompt, `--decode` single tokens after it, then the other prompts at the same depth. Turns go A B C A B C ...;
 peers take part twice, with flash attention and without, and the better median counts. All read the same random ids,
-keep keys and values as f16 and leave their logits in place. The table goes to stderr, one JSON line to stdout and to
+keep keys and values as f16; peers leave their logits in place, ours are copied. The table goes to stderr, one JSON line to stdout and to
 bench/results/peers.jsonl; `--write` puts the table into README.md and docs/performance.md, `--render` does so with the
 last record of that file, measuring nothing.
 """
