@@ -237,16 +237,18 @@ def dispatch_values(cache: str) -> Step:
     def high(at: Addr, start: int) -> int:
         return min(v.ld_i64(at) - start + 1, 64)
 
-    def alone(
-        x: Addr, scales: Addr, at: Addr, start: int, window: int, p: Addr, n: int, o: Addr, size: int,
-        first: int, end: int,
-    ) -> None:  # fmt: skip
-        """Each column's positions from `first` to before `end`."""
-        for c in range(n):
-            lo = max(low(at + 8 * c, start, window), first)
-            hi = min(high(at + 8 * c, start), end)
-            if lo < hi:
-                of1(x, scales, p + 256 * c, lo, hi, o + c * size, size)
+    def together(
+        x: Addr, scales: Addr, p: Addr, w: int, first: int, end: int, o: Addr, size: int
+    ) -> None:
+        """Positions that all w > 1 columns see."""
+        if w == 6:
+            of6(x, scales, p, first, end, o, size)
+        elif w == 4:
+            of4(x, scales, p, first, end, o, size)
+        elif w == 3:
+            of3(x, scales, p, first, end, o, size)
+        else:
+            of2(x, scales, p, first, end, o, size)
 
     def values(
         x: Addr,
@@ -265,24 +267,22 @@ def dispatch_values(cache: str) -> Step:
                 w = 6
             elif n == 5:
                 w = 4
+            # What all see is seen by the last column from `lo` on and by the first to before `hi`.
             lo, hi = low(at + 8 * (w - 1), start, window), high(at, start)
-            if lo < hi:
-                if window > 0:
-                    alone(x, scales, at, start, window, p, w, o, size, 0, lo)
-                if w == 6:
-                    of6(x, scales, p, lo, hi, o, size)
-                elif w == 4:
-                    of4(x, scales, p, lo, hi, o, size)
-                elif w == 3:
-                    of3(x, scales, p, lo, hi, o, size)
-                elif w == 2:
-                    of2(x, scales, p, lo, hi, o, size)
-                else:
-                    of1(x, scales, p, lo, hi, o, size)
-                if hi < 64:
-                    alone(x, scales, at, start, window, p, w, o, size, hi, 64)
-            else:
-                alone(x, scales, at, start, window, p, w, o, size, 0, 64)
+            if w == 1 or lo >= hi:
+                lo, hi = 64, 64
+            end = 0
+            for phase in range(3):  # before, together, after
+                first = end
+                end = lo if phase == 0 else hi if phase == 1 else 64
+                if phase == 1 and first < end:
+                    together(x, scales, p, w, first, end, o, size)
+                elif first < end:
+                    for c in range(w):
+                        a = max(low(at + 8 * c, start, window), first)
+                        e = min(high(at + 8 * c, start), end)
+                        if a < e:
+                            of1(x, scales, p + 256 * c, a, e, o + c * size, size)
             at += 8 * w
             p += 256 * w
             o += w * size

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gguf_runtime.cache.pages import GROUP, KEYS, KINDS, LARGEST_F16, POSITIONS
+from gguf_runtime.kernels.cache_store import LIMITS, STORES, all_below
 from gguf_runtime.kernels.lanes import f32, inverse_rms, inverse_rms_bits
 from gguf_runtime.kernels.norm import write_normed
 from quant.jit import kernel
@@ -49,8 +49,6 @@ ARGS = (
 ) = range(0, 8 * len(ARGS), 8)  # fmt: skip
 
 RTOL = 1e-6
-# Magnitudes from here on do not survive the cache type.
-LIMITS = {"f16": LARGEST_F16, "q8_0": LARGEST_F16 * 127, "f32": float("inf")}
 
 
 def pairs(kind: str, n_rot: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -160,138 +158,15 @@ def multiply(a: Addr, n: int, factor: float) -> None:
         v.st_f_tail(o, v.mul(v.ld_f_tail(o, left), v.splat_f(factor)), left)
 
 
-# ---- range -------------------------------------------------------------------------------------
+# ---- kernel ------------------------------------------------------------------------------------
 
 
-@macro
-def outside(v: Words, bad: F, x: F, limit: float) -> F:
-    """1 in the lanes whose magnitude is not below the limit (NaN is not)."""
-    return v.select(v.lt(v.abs(x), v.splat_f(limit)), bad, v.splat_f(1.0))
-
-
-def all_below(a: Addr, n: int, limit: float) -> bool:
-    """Every one of n values has a magnitude below the limit."""
-    bad = v.zero_f()
-    for i in range(0, n - LANES + 1, LANES):
-        bad = outside(bad, v.ld_f(a + 4 * i), limit)
-    left = n % LANES
-    if left > 0:
-        bad = outside(bad, v.ld_f_tail(a + 4 * (n - left), left), limit)
-    return v.hmax(bad) == f32(0)
-
-
-# ---- store -------------------------------------------------------------------------------------
-
-
-def narrow(a: Addr, n: int) -> None:
-    """N float32 -> n halves at the same place; the address of a strip is never ahead of its source."""
-    for i in range(0, n - LANES + 1, LANES):
-        v.st_f16(a + 2 * i, v.ld_f(a + 4 * i))
-    left = n % LANES
-    if left > 0:
-        i = n - left
-        v.st_f16(a + 2 * i, v.ld_f_tail(a + 4 * i, left))
-
-
-@macro
-def quantize_in_place(v: Words, a: Addr) -> int:
-    """32 float32 -> 32 codes at the same place; returns the bits of d."""
-    x0, x1 = v.ld_f(a), v.ld_f(a + 64)
-    amax = v.hmax(v.max(v.abs(x0), v.abs(x1)))
-    v.st_f16(a, v.div(v.splat_f(amax), v.splat_f(127.0)))
-    bits = v.ld_u16(a)
-    d = v.ld_f16(a)
-    some = v.lt(v.zero_f(), d)
-    top, low = v.splat_f(127.0), v.splat_f(-127.0)
-    for k, x in enumerate((x0, x1)):
-        q = v.min(v.max(v.div(x, d), low), top)
-        v.st_w_s8(a + 16 * k, v.rint_w(v.select(some, q, v.zero_f())))
-    return bits
-
-
-def store_key_f16(k: Addr, page: Addr, slot: int, dim: int) -> None:
-    """A key of `dim` values at k -> its lane of the strips."""
-    narrow(k, dim)
-    to = page + (slot >> 4) * (dim * KEYS * 2) + (slot & 15) * 2
-    for i in range(dim):
-        v.st_u16(to + i * KEYS * 2, v.ld_u16(k + 2 * i))
-
-
-def store_key_f32(k: Addr, page: Addr, slot: int, dim: int) -> None:
-    """A key of `dim` values at k -> its lane of the strips."""
-    to = page + (slot >> 4) * (dim * KEYS * 4) + (slot & 15) * 4
-    for i in range(dim):
-        v.st_i32(to + i * KEYS * 4, v.ld_i32(k + 4 * i))
-
-
-def store_key_q8_0(k: Addr, page: Addr, slot: int, dim: int) -> None:
-    """A key of `dim` values at k -> its lane of scales and codes."""
-    size = KEYS * (GROUP + 2)
-    to = page + (slot >> 4) * ((dim >> 5) * size)
-    lane = slot & 15
-    for g in range(dim >> 5):
-        v.st_u16(to + 2 * lane, quantize_in_place(k))
-        for i in range(GROUP):
-            v.st_u8(to + 2 * KEYS + i * KEYS + lane, v.ld_u8(k + i))
-        k += 4 * GROUP
-        to += size
-
-
-def store_value_f16(x: Addr, values: Addr, slot: int, dim: int) -> None:
-    """A value of `dim` elements at x -> its row, padded with zeros to 16."""
-    to = values + slot * (((dim + 15) >> 4) * 32)
-    for i in range(0, dim - LANES + 1, LANES):
-        v.st_f16(to + 2 * i, v.ld_f(x + 4 * i))
-    left = dim % LANES
-    if left > 0:
-        i = dim - left
-        v.st_f16(to + 2 * i, v.ld_f_tail(x + 4 * i, left))
-
-
-def store_value_f32(x: Addr, values: Addr, slot: int, dim: int) -> None:
-    """A value of `dim` elements at x -> its row, padded with zeros to 16."""
-    to = values + slot * (((dim + 15) >> 4) * 64)
-    for i in range(0, dim - LANES + 1, LANES):
-        v.st_f(to + 4 * i, v.ld_f(x + 4 * i))
-    left = dim % LANES
-    if left > 0:
-        i = dim - left
-        v.st_f(to + 4 * i, v.ld_f_tail(x + 4 * i, left))
-
-
-def store_value_q8_0(x: Addr, values: Addr, slot: int, dim: int) -> None:
-    """A value of `dim` elements at x -> its scales and its row of codes."""
-    codes = values + (dim >> 5) * (POSITIONS * 2) + slot * dim
-    for g in range(dim >> 5):
-        v.st_u16(values + (g * POSITIONS + slot) * 2, quantize_in_place(x))
-        for i in range(0, GROUP, 8):
-            v.st_i64(codes + i, v.ld_i64(x + i))
-        x += 4 * GROUP
-        codes += GROUP
-
-
-STORES = {
-    "f16": (store_key_f16, store_value_f16),
-    "f32": (store_key_f32, store_value_f32),
-    "q8_0": (store_key_q8_0, store_value_q8_0),
-}
-assert set(STORES) == set(KINDS)
-
-
-@kernel(
-    uses=["gguf_runtime.kernels.lanes", "gguf_runtime.kernels.norm", "gguf_runtime.cache.pages"],
-    check="check",
-)
+@kernel(check="check")
 def rope_store(kind: str, cache: str) -> KernelFn:
     """Kernel for pairs "norm" or "neox" and cache type "f16", "f32" or "q8_0"."""
     rotate = {"norm": rotate_norm, "neox": rotate_neox}[kind]
     store_key, store_value = STORES[cache]
-    largest = LIMITS[cache]
-
-    def head(a: Addr, norm: Addr, dim: int, eps: float, cos: Addr, sin: Addr, n_rot: int) -> None:
-        if norm != 0:
-            write_normed(a, norm, a, dim, inverse_rms(a, dim, eps))
-        rotate(a, cos, sin, n_rot)
+    limit = LIMITS[cache]
 
     def rope_store(args: int, task: int, thread: int) -> None:
         dim, value_dim = v.ld_i64(args + KEY_DIM), v.ld_i64(args + VALUE_DIM)
@@ -299,29 +174,30 @@ def rope_store(kind: str, cache: str) -> KernelFn:
         position = v.ld_i32(v.ld_i64(args + POS) + 4 * task)
         cos = v.ld_i64(args + COS) + position * n_rot * 2
         sin = v.ld_i64(args + SIN) + position * n_rot * 2
-        q = v.ld_i64(args + Q) + task * v.ld_i64(args + Q_STRIDE)
-        norm, scale = v.ld_i64(args + Q_NORM), f32(v.ld_f64(args + SCALE))
-        for h in range(v.ld_i64(args + N_HEAD)):
-            head(q, norm, dim, eps, cos, sin, n_rot)
-            multiply(q, dim, scale)
-            q += 4 * dim
-        k = v.ld_i64(args + K) + task * v.ld_i64(args + K_STRIDE)
-        x = v.ld_i64(args + V) + task * v.ld_i64(args + V_STRIDE)
-        norm, heads = v.ld_i64(args + K_NORM), v.ld_i64(args + N_HEAD_KV)
+        scale, largest = f32(v.ld_f64(args + SCALE)), f32(limit)
         table = v.ld_i64(v.ld_i64(args + TABLES) + 8 * v.ld_i32(v.ld_i64(args + SEQ) + 4 * task))
         page = v.ld_i64(table + 8 * (position >> 6)) + v.ld_i64(args + LAYER_OFFSET)
-        slot = position & 63
-        step, values = v.ld_i64(args + HEAD_BYTES), v.ld_i64(args + KEY_BYTES)
-        limit = f32(largest)
-        fits = all_below(x, heads * value_dim, limit)
-        for h in range(heads):
-            head(k, norm, dim, eps, cos, sin, n_rot)
-            fits = all_below(k, dim, limit) and fits
-            store_key(k, page, slot, dim)
-            store_value(x, page + values, slot, value_dim)
-            k += 4 * dim
-            x += 4 * value_dim
-            page += step
+        queries, keys = v.ld_i64(args + N_HEAD), v.ld_i64(args + N_HEAD_KV)
+        a = v.ld_i64(args + Q) + task * v.ld_i64(args + Q_STRIDE)
+        x = v.ld_i64(args + V) + task * v.ld_i64(args + V_STRIDE)
+        norm = v.ld_i64(args + Q_NORM)
+        fits = all_below(x, keys * value_dim, largest)
+        for h in range(queries + keys):
+            if h == queries:
+                a = v.ld_i64(args + K) + task * v.ld_i64(args + K_STRIDE)
+                norm = v.ld_i64(args + K_NORM)
+            if norm != 0:
+                write_normed(a, norm, a, dim, inverse_rms(a, dim, eps))
+            rotate(a, cos, sin, n_rot)
+            if h < queries:
+                multiply(a, dim, scale)
+            else:
+                fits = all_below(a, dim, largest) and fits
+                store_key(a, page, position & 63, dim)
+                store_value(x, page + v.ld_i64(args + KEY_BYTES), position & 63, value_dim)
+                x += 4 * value_dim
+                page += v.ld_i64(args + HEAD_BYTES)
+            a += 4 * dim
         if not fits:
             v.st_i64(v.ld_i64(args + FLAG), 1)
 

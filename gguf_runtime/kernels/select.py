@@ -72,13 +72,15 @@ def sort_falling(a: Addr, n: int) -> None:
                 j -= 1
             v.st_i64(a + 8 * j, x)
         return
-    for i in range(n // 2 - 1, -1, -1):
-        sift(a, i, n)
-    for end in range(n - 1, 0, -1):
-        x = v.ld_i64(a)
-        v.st_i64(a, v.ld_i64(a + 8 * end))
-        v.st_i64(a + 8 * end, x)
-        sift(a, 0, end)
+    heap = n // 2
+    for k in range(heap + n - 1):  # first the heap is made, then emptied from its root
+        end = n
+        if k >= heap:
+            end = n - 1 - (k - heap)
+            x = v.ld_i64(a)
+            v.st_i64(a, v.ld_i64(a + 8 * end))
+            v.st_i64(a + 8 * end, x)
+        sift(a, max(heap - 1 - k, 0), end)
 
 
 def sift(a: Addr, i: int, n: int) -> None:

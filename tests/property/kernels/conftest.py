@@ -4,9 +4,18 @@ import os
 
 import pytest
 
-from gguf_runtime.kernels import act, attention, checks, norm, rope, sample, sample_checks
+from gguf_runtime.kernels import (
+    act,
+    attention,
+    attention_checks,
+    checks,
+    norm,
+    rope,
+    sample,
+    sample_checks,
+)
 from quant import cpu, jit
-from quant.calls import callable_at
+from quant.link import callable_at
 
 ALL = bool(os.environ.get("GGUF_RUNTIME_ALL_KERNELS"))
 FORMATS, CACHES = ("f32", "a8", "a16"), ("f16", "f32", "q8_0")
@@ -21,8 +30,8 @@ EVERY = [
     *((act.gate_act.spec(f, fmt), checks.check_act) for f in ("silu", "gelu") for fmt in FORMATS),
     (act.gate_act.spec("none", "a8"), checks.check_act),
     *((rope.rope_store.spec(k, c), checks.check_rope) for k in ("norm", "neox") for c in CACHES),
-    *((attention.attention.spec(c), checks.check_attention) for c in CACHES),
-    (attention.merge.spec(), checks.check_merge),
+    *((attention.attention.spec(c), attention_checks.check_attention) for c in CACHES),
+    (attention.merge.spec(), attention_checks.check_merge),
     (sample.scan.spec(), sample_checks.check_scan),
     (sample.pick.spec(), sample_checks.check_pick),
 ]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gguf_runtime.kernels import attention
-from gguf_runtime.kernels.checks import AttentionCase, run_all, same_bits, whole_items
+from gguf_runtime.kernels.attention_checks import AttentionCase, whole_items
+from gguf_runtime.kernels.checks import run_all, same_bits
 from gguf_runtime.kernels.slots import row
 from quant import cpu
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gguf_runtime.kernels import act, attention, norm, rope
-from gguf_runtime.kernels.checks import AttentionCase, spread
+from gguf_runtime.kernels.attention_checks import AttentionCase
+from gguf_runtime.kernels.checks import spread
 from quant import cpu
 
 from .conftest import specs_of
