@@ -2,10 +2,11 @@
 
 args   0 T · 8 x f32 [T][ldx] read · 16 blocks written · 24 n_groups (k / 32) · 32 ldx in bytes
        task: one token
-blocks [k block of 256][T columns][size]: a column of a k block is one block, so the stride from one k block to the
-       next is T * size
-does   per 32 values: amax = max|y|; s = amax / limit (IEEE division); below 2^-126 s = 0, q = 0; else
-       q = round_even(y / s); xs = f32(sum q) * s. NaN or infinity in a group: q = 0 under s = NaN or infinity.
+blocks [k block of 256][T columns][size]: a column of a k block is one block, so the stride from one
+       k block to the next is T * size
+does   per 32 values: amax = max|y|; s = amax / limit (IEEE division); below 2^-126 s = 0, q = 0;
+       else q = round_even(y / s); xs = f32(sum q) * s.
+       NaN or infinity in a group: q = 0 under s = NaN or infinity.
 exact  equals `quant.reference.quantize_activations`
 cost   4 k bytes read, 1.6 k (a8) or 3 k (a16) written per token
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from quant.jit import kernel
 from quant.simd import macro, v
+from quant.simd.layout import ACTS
 from quant.simd.values import Addr, F, W
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def quantize_group(v: Words, act: Act, x0: F, x1: F, block: Addr, g: int) -> Non
 
 
 def planes(v: Words, act: Act, q0: W, q1: W) -> list[tuple[W, W]]:
-    """Codes as int8 planes: themselves, or high and low with q = 128 h + l, h in +-127, l in -64..63."""
+    """Codes as int8 planes: themselves, or q = 128 h + l with h in +-127, l in -64..63."""
     if act.planes == 1:
         return [(q0, q1)]
     high = [v.ashr_w(v.add_w(q, v.splat_w(64)), 7) for q in (q0, q1)]
@@ -65,8 +67,6 @@ def planes(v: Words, act: Act, q0: W, q1: W) -> list[tuple[W, W]]:
 @kernel(check="quant.checks.check_quantize")
 def quantize(fmt: str) -> KernelFn:
     """Quantize whole rows; fmt "a8" or "a16"."""
-    from quant.simd.layout import ACTS
-
     act = ACTS[fmt]
     size = act.size
 

@@ -1,8 +1,12 @@
 """Strips in registers: where things stand in a block of 16 rows, and codes of one k-step as bytes.
 
-A block of a strip is  d f16[16] | m or dmin f16[16], if any | sub-scales of super types | groups of 32 values.
-A group is 4 nibble units (4 bits), followed by one unit of high bits (5 bits); two times two nibble units and one of
-2-bit fields (6 bits); or 8 units of bytes (8 bits). See `quant.formats.layout` for the same in numpy.
+A block of a strip is
+
+    d f16[16] | m or dmin f16[16], if any | sub-scales of super types | groups of 32 values
+
+A group is 4 nibble units (4 bits), followed by one unit of high bits (5 bits); two times two nibble
+units and one of 2-bit fields (6 bits); or 8 units of bytes (8 bits). See `quant.formats.layout` for
+the same in numpy.
 """
 
 from __future__ import annotations
@@ -11,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quant.simd.layout import Codes
 from quant.simd.values import Addr, B
 from quant.types import Type
 
 if TYPE_CHECKING:
-    from quant.simd.dots import Codes
     from quant.simd.words import Words
 
-GROUP_BYTES = {4: 256, 5: 320, 6: 384, 8: 512}
+GROUP_BYTES = {4: 256, 5: 320, 6: 384, 8: 512}  # by bits; 16 rows x 32 values
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,14 @@ def strip_block(t: Type) -> StripBlock:
 
 def codes_of(t: Type) -> Codes:
     """The type's codes as the dot product must know them."""
-    from quant.simd.dots import Codes
-
     return Codes(t.bits, t.center, t.signed, t.group)
 
 
 def unpack(v: Words, t: Type, p: Addr) -> Callable[[int], B]:
-    """code(step): the bytes of k-step 0..7 of the group at p, as they stand (8-bit codes signed, others unsigned).
+    """code(step): the bytes of k-step 0..7 of the group at p, as they stand.
 
-    Steps must be asked for in ascending order: a unit is loaded once and serves two or more of them.
+    8-bit codes are signed, others unsigned. Steps must be asked for in ascending order: a unit is
+    loaded once and serves two or more of them.
     """
     unit: dict[int, B] = {}
 
@@ -87,7 +90,10 @@ def unpack(v: Words, t: Type, p: Addr) -> Callable[[int], B]:
 
 
 def unpack_scales6(v: Words, p: Addr, out: Addr) -> None:
-    """12 planes of 16 bytes with 6-bit fields (Q4_K, Q5_K) -> 8 x 16 sub-scales, then 8 x 16 minima, a byte each."""
+    """6-bit fields of Q4_K, Q5_K -> a byte each.
+
+    12 planes of 16 bytes at p -> 8 x 16 sub-scales, then 8 x 16 minima at out.
+    """
     low, mid, top = v.ld_b(p), v.ld_b(p + 64), v.ld_b(p + 128)
     v.st_b(out, v.bits_b(low, 0, 63))
     v.st_b(out + 64, v.or_b(v.bits_b(top, 0, 15), v.bits_b(low, 6, 3, 4)))

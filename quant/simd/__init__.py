@@ -1,8 +1,9 @@
 """The vector vocabulary: words over strips of 16 lanes, one text for every instruction set.
 
-Kernels are written with the module-level `v`: `acc = v.fma(x, y, acc)`. When a kernel is compiled, `v` becomes the
-words of the chosen instruction set. A `@macro` is a function over words that runs *while* the kernel is compiled, so
-plain Python loops in it unroll; it takes the words as its first parameter:
+Kernels are written with the module-level `v`: `acc = v.fma(x, y, acc)`. When a kernel is compiled,
+`v` becomes the words of the chosen instruction set. A `@macro` is a function over words that runs
+*while* the kernel is compiled, so plain Python loops in it unroll; it takes the words as its first
+parameter:
 
     @macro
     def square_sum(v: Words, acc: F, a: Addr) -> F:
@@ -22,19 +23,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
-from quant.simd.values import LANES, Addr, B, F, H, M, S, Vec, W
+from quant.simd.values import LANES, Addr, B, F, M, S, Vec, W
 
 if TYPE_CHECKING:
     from quant.simd.words import Words
 
-__all__ = ["LANES", "Addr", "B", "F", "H", "M", "Macro", "S", "Vec", "W", "macro", "v"]
+__all__ = ["LANES", "Addr", "B", "F", "M", "Macro", "S", "Vec", "W", "macro", "v"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class WordsProxy:
-    """Stands for the words of the instruction set in the text of a kernel; replaced when it is compiled."""
+    """Stands for the words in the text of a kernel; replaced when the kernel is compiled."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -54,6 +55,7 @@ class Macro(Generic[P, R]):
         self.__doc__ = fn.__doc__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What a kernel writes; only its text is read, so this is never called."""
         raise RuntimeError(
             f"macro {self.__name__} can only be used inside a kernel that is being compiled"
         )

@@ -1,7 +1,7 @@
-"""Makes the words and macros callable from a kernel that Numba compiles. Imports numba: only while compiling.
+"""Makes the words and macros callable from a kernel that Numba compiles; imports numba.
 
-Every word and macro becomes one Numba intrinsic. Its result type is found by tracing it once on a scratch function;
-then it is traced again into the kernel itself.
+Every word and macro becomes one Numba intrinsic. Its result type is found by tracing it once on a
+scratch function; then it is traced again into the kernel itself.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic, models, register_model
 
 from quant.simd import Macro, WordsProxy
+from quant.simd.base import F32, F64, I64, VOID, Base
 from quant.simd.values import KINDS, Dbl, Flt, Int, Vec
 from quant.simd.words import Words
 
@@ -52,10 +53,10 @@ class Bridge:
         self._helpers: dict[int, tuple[Any, Any]] = {}
         self.v = pytypes.ModuleType("v")
         for name, fn in inspect.getmembers(words, inspect.isfunction):
-            if not name.startswith("_"):
+            if not name.startswith("_") and not hasattr(Base, name):
                 setattr(self.v, name, self._intrinsic(name, fn, const_params(fn)))
 
-    # ---- between Numba values and traced values --------------------------------------------------------------------
+    # ---- between Numba values and traced values --------------------------------------------------
 
     def _wrap(self, w: Words, t: Any, x: Any) -> Any:
         if isinstance(t, StripType):
@@ -97,7 +98,7 @@ class Bridge:
         if isinstance(x, Int):
             return types.int64, x.ir
         if isinstance(x, int):
-            return types.int64, ir.Constant(ir.IntType(64), x)
+            return types.int64, ir.Constant(I64, x)
         raise TypeError(f"a word or macro returned {type(x).__name__}")
 
     def _llvm(self, t: Any) -> Any:
@@ -107,9 +108,7 @@ class Bridge:
             return ir.ArrayType(self._llvm(t.dtype), t.count)
         if isinstance(t, types.BaseTuple):
             return ir.LiteralStructType([self._llvm(e) for e in t])
-        return {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}.get(
-            t, ir.IntType(64)
-        )
+        return {types.float32: F32, types.float64: F64}.get(t, I64)
 
     def _trace(
         self, fn: Callable[..., Any], b: Any, kinds: list[Any], vals: list[Any]
@@ -121,7 +120,7 @@ class Bridge:
         ]
         return self._unwrap(w, fn(w, *args))
 
-    # ---- intrinsics ------------------------------------------------------------------------------------------------
+    # ---- intrinsics ------------------------------------------------------------------------------
 
     def _intrinsic(self, name: str, fn: Callable[..., Any], const: list[bool]) -> Any:
         def typer(given: tuple[Any, ...]) -> Any:
@@ -144,11 +143,11 @@ class Bridge:
 
             return ret(*sig_args), codegen
 
-        params = [p for p in inspect.signature(fn).parameters][1:]
-        names = [f"a{k}" for k in range(len(params))]
+        # Numba reads the parameters of an intrinsic from its signature: it must have the word's own.
+        names = [f"a{k}" for k in range(len(inspect.signature(fn).parameters) - 1)]
+        given, parts = ", ".join(["ctx", *names]), "".join(f"{n}, " for n in names)
         scope: dict[str, Any] = {"typer": typer}
-        text = f"def word(ctx{''.join(', ' + n for n in names)}):\n    return typer(({''.join(n + ', ' for n in names)}))\n"
-        exec(text, scope)
+        exec(f"def word({given}):\n    return typer(({parts}))\n", scope)
         word = scope["word"]
         word.__name__ = word.__qualname__ = name
         return intrinsic(prefer_literal=True)(word) if any(const) else intrinsic(word)
@@ -156,13 +155,11 @@ class Bridge:
     def _probe(self, fn: Callable[..., Any], kinds: list[Any]) -> Any:
         """Result type of a word, from a scratch function."""
         m = ir.Module()
-        f = ir.Function(
-            m, ir.FunctionType(ir.VoidType(), [self._llvm(t) for t, _ in kinds]), "probe"
-        )
+        f = ir.Function(m, ir.FunctionType(VOID, [self._llvm(t) for t, _ in kinds]), "probe")
         b = ir.IRBuilder(f.append_basic_block())
         return self._trace(fn, b, kinds, list(f.args))[0]
 
-    # ---- kernels ---------------------------------------------------------------------------------------------------
+    # ---- kernels ---------------------------------------------------------------------------------
 
     def _resolve(self, x: Any) -> Any:
         """What a name in a kernel stands for while it is compiled."""
@@ -174,7 +171,8 @@ class Bridge:
             return self._macros[id(x)][1]
         if isinstance(x, pytypes.FunctionType) and (x.__module__ or "").startswith(OUR_PACKAGES):
             if id(x) not in self._helpers:
-                # Inlined before typing: compiled apart, a helper would be built for the host, whatever the target.
+                # Inlined before typing: compiled apart, it would be built for the host, whatever
+                # the target.
                 compiled = njit(error_model="numpy", nogil=True, inline="always")(self.prepare(x))
                 self._helpers[id(x)] = (x, compiled)
             return self._helpers[id(x)][1]
@@ -182,7 +180,7 @@ class Bridge:
 
     def prepare(self, fn: Any) -> Any:
         """The kernel with its names bound to intrinsics and compiled helpers."""
-        names = set(code_names(fn.__code__))
+        names = set(fn.__code__.co_names)
         scope = {k: self._resolve(x) if k in names else x for k, x in fn.__globals__.items()}
         cells = tuple(
             pytypes.CellType(self._resolve(c.cell_contents)) for c in fn.__closure__ or ()
@@ -193,26 +191,18 @@ class Bridge:
         return out
 
 
-def code_names(code: Any) -> list[str]:
-    return list(code.co_names)
-
-
 def const_params(fn: Callable[..., Any]) -> list[bool]:
     """Which parameters (after the words) are annotated `Const`: known while compiling."""
     params = list(inspect.signature(fn).parameters.values())[1:]
-    return [str(p.annotation) in ("Const", "ints.Const") for p in params]
+    return [p.annotation == "Const" for p in params]
 
 
 def canonical(t: Any) -> Any:
-    """Types that cross into a word: strips, tuples, int64, float32, float64."""
-    if isinstance(t, StripType):
+    """The type that crosses into a word: a strip, tuple, int64, float32 or float64; None: none."""
+    if isinstance(t, StripType) or t in (types.float32, types.float64):
         return t
-    if isinstance(t, types.IntegerLiteral):
+    if isinstance(t, (types.Integer, types.Boolean)):  # literals too
         return types.int64
-    if isinstance(t, (types.Integer, types.Boolean)):
-        return types.int64
-    if t in (types.float32, types.float64):
-        return t
     if isinstance(t, types.UniTuple):
         return types.UniTuple(canonical(t.dtype), t.count)
     if isinstance(t, types.BaseTuple):

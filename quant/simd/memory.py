@@ -2,176 +2,135 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llvmlite import ir
 
-from quant.simd.values import LANES, Addr, B, F, H, S, Vec, W
-
-if TYPE_CHECKING:
-    from quant.simd.words import Words as Self
-else:
-    Self = Any
-
-I8, I16, I32, I64 = (ir.IntType(n) for n in (8, 16, 32, 64))
-F16, F32, PTR = ir.HalfType(), ir.FloatType(), ir.PointerType()
+from quant.simd.base import F16, F32, I8, I16, I32, VOID, V
+from quant.simd.floats import FloatWords
+from quant.simd.ints import IntWords
+from quant.simd.values import LANES, Addr, B, F, Vec, W
 
 
-class MemoryWords:
-    """Loads, stores and broadcasts."""
+class MemoryWords(FloatWords, IntWords):
+    """Loads, stores and broadcasts of strip values."""
 
-    def ptr(self: Self, a: Any) -> Any:
-        return self.b.inttoptr(self.int_value(a), PTR)
-
-    def load_raw(self: Self, a: Any, t: Any, align: int = 1) -> Any:
-        return self.b.load(self.ptr(a), align=align, typ=t)
-
-    def store_raw(self: Self, a: Any, x: Any, align: int = 1) -> None:
-        self.b.store(x, self.ptr(a), align=align)
-
-    def _ld(self: Self, cls: type[Any], a: Addr) -> Any:
+    def load(self, cls: type[V], a: Addr) -> V:
+        """64 bytes as a value of any kind."""
         size = 64 // self.P
         return self.each_p(cls, lambda p: self.load_raw(a + p * size, self.reg_type(cls.kind)))
 
-    def _st(self: Self, a: Addr, x: Vec) -> None:
+    def store(self, a: Addr, x: Vec) -> None:
+        """A value of any kind as 64 bytes."""
         size = 64 // self.P
         for p, r in enumerate(x.regs):
             self.store_raw(a + p * size, r)
 
-    # ---- 64 bytes as they are --------------------------------------------------------------------------------------
+    # ---- 64 bytes as they are ------------------------------------------------------------------
 
-    def ld_f(self: Self, a: Addr) -> F:
+    def ld_f(self, a: Addr) -> F:
         """16 float32."""
-        out: F = self._ld(F, a)
-        return out
+        return self.load(F, a)
 
-    def st_f(self: Self, a: Addr, x: F) -> None:
-        self._st(a, x)
+    def st_f(self, a: Addr, x: F) -> None:
+        """Store 16 float32."""
+        self.store(a, x)
 
-    def ld_w(self: Self, a: Addr) -> W:
+    def ld_w(self, a: Addr) -> W:
         """16 int32."""
-        out: W = self._ld(W, a)
-        return out
+        return self.load(W, a)
 
-    def st_w(self: Self, a: Addr, x: W) -> None:
-        self._st(a, x)
+    def st_w(self, a: Addr, x: W) -> None:
+        """Store 16 int32."""
+        self.store(a, x)
 
-    def ld_b(self: Self, a: Addr) -> B:
+    def ld_b(self, a: Addr) -> B:
         """16 x 4 bytes."""
-        out: B = self._ld(B, a)
-        return out
+        return self.load(B, a)
 
-    def st_b(self: Self, a: Addr, x: B) -> None:
-        self._st(a, x)
+    def st_b(self, a: Addr, x: B) -> None:
+        """Store 16 x 4 bytes."""
+        self.store(a, x)
 
-    def ld_s(self: Self, a: Addr) -> S:
-        """16 sub-scales that `st_s` stored."""
-        out: S = self._ld(S, a)
-        return out
+    # ---- the first n lanes ---------------------------------------------------------------------
 
-    def st_s(self: Self, a: Addr, x: S) -> None:
-        self._st(a, x)
-
-    # ---- the first n lanes -----------------------------------------------------------------------------------------
-
-    def ld_f_tail(self: Self, a: Addr, n: int) -> F:
-        """The first n (0..16) of 16 float32, the other lanes 0; memory behind them is not touched."""
+    def ld_f_tail(self, a: Addr, n: int) -> F:
+        """The first n (0..16) of 16 float32, the other lanes 0; nothing behind them is read."""
         t = ir.VectorType(F32, LANES)
-        m = self._first(n)
-        fn = f"llvm.masked.load.v{LANES}f32.p0"
-        args = [self.ptr(a), ir.Constant(I32, 4), m, ir.Constant(t, [0.0] * LANES)]
-        return self.split(F, self._masked(fn, t, args))
+        zeros = ir.Constant(t, [0.0] * LANES)
+        # LLVM names the alignment either by an operand or by an attribute; 4 is natural in both.
+        args = [self.ptr(a), ir.Constant(I32, 4), self._first(n), zeros]
+        return self.split(F, self.intrinsic(f"llvm.masked.load.v{LANES}f32.p0", t, args))
 
-    def st_f_tail(self: Self, a: Addr, x: F, n: int) -> None:
+    def st_f_tail(self, a: Addr, x: F, n: int) -> None:
         """Store the first n (0..16) lanes."""
-        fn = f"llvm.masked.store.v{LANES}f32.p0"
-        self._masked(
-            fn, ir.VoidType(), [self.join(x), self.ptr(a), ir.Constant(I32, 4), self._first(n)]
-        )
+        args = [self.join(x), self.ptr(a), ir.Constant(I32, 4), self._first(n)]
+        self.intrinsic(f"llvm.masked.store.v{LANES}f32.p0", VOID, args)
 
-    def _masked(self: Self, name: str, ret: Any, args: list[Any]) -> Any:
-        """llvmlite's LLVM names the alignment either by an operand or by an attribute; 4 is natural in both."""
-        return self.intrinsic(name, ret, args)
-
-    def _first(self: Self, n: Any) -> Any:
+    def _first(self, n: int) -> Any:
+        """The mask of the first n of 16 lanes."""
         t = ir.VectorType(I32, LANES)
         k = self.splat_reg(self.b.trunc(self.int_value(n), I32), LANES)
         return self.b.icmp_signed("<", ir.Constant(t, list(range(LANES))), k)
 
-    # ---- one element to all lanes ----------------------------------------------------------------------------------
+    # ---- one element to all lanes --------------------------------------------------------------
 
-    def bc_f(self: Self, a: Addr) -> F:
+    def bc_f(self, a: Addr) -> F:
         """The float32 at a in every lane."""
         return F([self.splat_reg(self.load_raw(a, F32), self.lanes)] * self.P)
 
-    def bc_w(self: Self, a: Addr) -> W:
-        """The int32 at a in every lane."""
-        return W([self.splat_reg(self.load_raw(a, I32), self.lanes)] * self.P)
-
-    def bc_b(self: Self, a: Addr) -> B:
+    def bc_b(self, a: Addr) -> B:
         """The 4 bytes at a in every lane."""
         x = self.splat_reg(self.load_raw(a, I32), self.lanes)
         return B([self.b.bitcast(x, self.reg_type("B"))] * self.P)
 
-    # ---- 16 narrow elements, widened -------------------------------------------------------------------------------
+    # ---- 16 narrow elements, widened -----------------------------------------------------------
 
-    def _narrow(self: Self, a: Addr, p: int, t: Any, size: int) -> Any:
+    def narrow(self, a: Addr, p: int, t: Any, size: int) -> Any:
+        """The elements (LLVM type t, `size` bytes each) that belong to register p."""
         return self.load_raw(a + p * self.lanes * size, ir.VectorType(t, self.lanes))
 
-    def ld_u8_w(self: Self, a: Addr) -> W:
+    def ld_u8_w(self, a: Addr) -> W:
         """16 uint8 -> int32."""
-        return self.each_p(W, lambda p: self.b.zext(self._narrow(a, p, I8, 1), self.reg_type("W")))
+        return self.each_p(W, lambda p: self.b.zext(self.narrow(a, p, I8, 1), self.reg_type("W")))
 
-    def ld_s8_w(self: Self, a: Addr) -> W:
+    def ld_s8_w(self, a: Addr) -> W:
         """16 int8 -> int32."""
-        return self.each_p(W, lambda p: self.b.sext(self._narrow(a, p, I8, 1), self.reg_type("W")))
+        return self.each_p(W, lambda p: self.b.sext(self.narrow(a, p, I8, 1), self.reg_type("W")))
 
-    def ld_u16_w(self: Self, a: Addr) -> W:
+    def ld_u16_w(self, a: Addr) -> W:
         """16 uint16 -> int32."""
-        return self.each_p(W, lambda p: self.b.zext(self._narrow(a, p, I16, 2), self.reg_type("W")))
+        return self.each_p(W, lambda p: self.b.zext(self.narrow(a, p, I16, 2), self.reg_type("W")))
 
-    def ld_u8_s(self: Self, a: Addr) -> S:
-        """16 uint8 -> sub-scales."""
-        return self.each_p(S, lambda p: self.scale_reg(self._narrow(a, p, I8, 1), False))
-
-    def ld_s8_s(self: Self, a: Addr) -> S:
-        """16 int8 -> sub-scales."""
-        return self.each_p(S, lambda p: self.scale_reg(self._narrow(a, p, I8, 1), True))
-
-    def ld_f16(self: Self, a: Addr) -> F:
+    def ld_f16(self, a: Addr) -> F:
         """16 half floats -> float32, exact; NaN stays NaN."""
-        return self.each_p(
-            F, lambda p: self.b.fpext(self._narrow(a, p, F16, 2), self.reg_type("F"))
-        )
+        return self.each_p(F, lambda p: self.b.fpext(self.narrow(a, p, F16, 2), self.reg_type("F")))
 
-    def st_f16(self: Self, a: Addr, x: F) -> None:
-        """Round to half floats (nearest even, overflow to infinity) and store 16 of them."""
-        for p, r in enumerate(x.regs):
-            self.store_raw(
-                a + p * self.lanes * 2, self.b.fptrunc(r, ir.VectorType(F16, self.lanes))
-            )
-
-    def ld_bf16(self: Self, a: Addr) -> F:
+    def ld_bf16(self, a: Addr) -> F:
         """16 bfloat16 -> float32, exact."""
-        w = self.ld_u16_w(a)
-        return self.f_of_w(self.shl_w(w, 16))
+        return self.f_of_w(self.shl_w(self.ld_u16_w(a), 16))
 
-    def st_w_s8(self: Self, a: Addr, x: W) -> None:
+    # ---- 16 elements, narrowed -----------------------------------------------------------------
+
+    def st_f16(self, a: Addr, x: F) -> None:
+        """Round to half floats (nearest even, overflow to infinity) and store 16 of them."""
+        t = ir.VectorType(F16, self.lanes)
+        for p, r in enumerate(x.regs):
+            self.store_raw(a + p * self.lanes * 2, self.b.fptrunc(r, t))
+
+    def st_w_s8(self, a: Addr, x: W) -> None:
         """The low byte of each lane, 16 bytes."""
+        t = ir.VectorType(I8, self.lanes)
         for p, r in enumerate(x.regs):
-            self.store_raw(a + p * self.lanes, self.b.trunc(r, ir.VectorType(I8, self.lanes)))
+            self.store_raw(a + p * self.lanes, self.b.trunc(r, t))
 
-    def st_w_s16(self: Self, a: Addr, x: W) -> None:
+    def st_w_s16(self, a: Addr, x: W) -> None:
         """The low 16 bits of each lane, 32 bytes."""
+        t = ir.VectorType(I16, self.lanes)
         for p, r in enumerate(x.regs):
-            self.store_raw(a + p * self.lanes * 2, self.b.trunc(r, ir.VectorType(I16, self.lanes)))
+            self.store_raw(a + p * self.lanes * 2, self.b.trunc(r, t))
 
-    def ld_h(self: Self, a: Addr) -> H:
-        """16 x 2 int16."""
-        out: H = self._ld(H, a)
-        return out
-
-    def prefetch(self: Self, a: Addr) -> None:
+    def prefetch(self, a: Addr) -> None:
         """Ask for the cache line at a; never faults."""
         args = [self.ptr(a)] + [ir.Constant(I32, k) for k in (0, 3, 1)]
-        self.intrinsic("llvm.prefetch.p0", ir.VoidType(), args)
+        self.intrinsic("llvm.prefetch.p0", VOID, args)

@@ -1,13 +1,14 @@
 """What flows between words: strips of 16 rows (or 16 lanes) and scalars, as traced values.
 
-A strip value is 16 lanes x 32 bits, held in P registers of the instruction set (AVX-512 one, AVX2 two,
-NEON four, generic one that LLVM splits):
+A strip value is 16 lanes x 32 bits, held in P registers of the instruction set (AVX-512 one, AVX2
+two, NEON four, generic one that LLVM splits):
 
-    F float32            W int32            M mask (one bit a lane)
-    B 4 bytes a lane     H 2 int16 a lane   A accumulator of dot4   S sub-scale, ready to multiply an A
+    F float32            W int32                M mask (one bit a lane)
+    B 4 bytes a lane     A accumulator of dot4  S sub-scale, ready to multiply an A
 
-Scalars are `Int` (int64, also addresses) and `Flt` (float32). While a kernel is traced they carry LLVM
-values; to the type checker, and to the author of a kernel, they are plain `int` and `float`.
+Scalars are `Int` (int64, also addresses), `Flt` (float32) and `Dbl` (float64). While a kernel is
+traced they carry LLVM values; to the type checker, and to the author of a kernel, they are plain
+`int` and `float`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from quant.simd.words import Words
+    from quant.simd.base import Base
 
 LANES = 16
 
 Addr = int  # an int64 address; traced as Int
+Const = int  # a number that must be known while the kernel is compiled; see `bridge.const_params`
 
 
 class Vec:
@@ -60,13 +62,6 @@ class B(Vec):
     kind = "B"
 
 
-class H(Vec):
-    """16 lanes of 2 int16."""
-
-    __slots__ = ()
-    kind = "H"
-
-
 class A(Vec):
     """Accumulator of `dot4`: int16 pairs on AVX2, int32 elsewhere."""
 
@@ -81,7 +76,7 @@ class S(Vec):
     kind = "S"
 
 
-KINDS: dict[str, type[Vec]] = {c.kind: c for c in (F, W, M, B, H, A, S)}
+KINDS: dict[str, type[Vec]] = {c.kind: c for c in (F, W, M, B, A, S)}
 
 
 class Int:
@@ -89,7 +84,7 @@ class Int:
 
     __slots__ = ("ir", "words")
 
-    def __init__(self, words: Words, ir: Any) -> None:
+    def __init__(self, words: Base, ir: Any) -> None:
         self.words, self.ir = words, ir
 
     def _bin(self, op: str, other: Any) -> Int:
@@ -124,7 +119,7 @@ class Flt:
 
     __slots__ = ("ir", "words")
 
-    def __init__(self, words: Words, ir: Any) -> None:
+    def __init__(self, words: Base, ir: Any) -> None:
         self.words, self.ir = words, ir
 
 
@@ -133,5 +128,5 @@ class Dbl:
 
     __slots__ = ("ir", "words")
 
-    def __init__(self, words: Words, ir: Any) -> None:
+    def __init__(self, words: Base, ir: Any) -> None:
         self.words, self.ir = words, ir

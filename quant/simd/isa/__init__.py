@@ -12,16 +12,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What LLVM is told: a fixed feature list, never the host's name, so objects are the same everywhere.
-
-    cpu is the base model, tune the scheduling model (changes speed, never a bit), features the instructions allowed.
-    """
+    """What LLVM is told: a fixed feature list, never the host's name: one object for all machines."""
 
     isa: str
     arch: str  # "x86_64" or "aarch64"
-    cpu: str
-    features: str
-    tune: str
+    cpu: str  # base model
+    features: str  # instructions allowed
+    tune: str  # scheduling model, "" for the base model's: changes speed, never a bit
     module: str
     words: str
 
@@ -35,32 +32,25 @@ _X86 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+fma"
 _AVX2 = _X86 + ",+avx2,+f16c,+bmi,+bmi2"
 _VNNI = _AVX2 + ",+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512vnni,-prefer-256-bit"
 
-TARGETS = {
-    ("generic", "x86_64"): Target(
-        "generic", "x86_64", "x86-64", _X86, "generic", "quant.simd.isa.generic", "GenericX86"
+_NEON = "+neon"
+_ISA = "quant.simd.isa."
+
+# isa, arch, cpu, features, tune, module, words
+_ROWS = (
+    Target("generic", "x86_64", "x86-64", _X86, "generic", _ISA + "generic", "GenericX86"),
+    Target("avx2", "x86_64", "x86-64", _AVX2, "znver3", _ISA + "avx2", "Avx2"),
+    Target(
+        "avx512vnni", "x86_64", "x86-64", _VNNI, "icelake-server", _ISA + "avx512vnni", "Avx512Vnni"
     ),
-    ("avx2", "x86_64"): Target(
-        "avx2", "x86_64", "x86-64", _AVX2, "znver3", "quant.simd.isa.avx2", "Avx2"
-    ),
-    ("avx512vnni", "x86_64"): Target(
-        "avx512vnni",
-        "x86_64",
-        "x86-64",
-        _VNNI,
-        "icelake-server",
-        "quant.simd.isa.avx512vnni",
-        "Avx512Vnni",
-    ),
-    ("generic", "aarch64"): Target(
-        "generic", "aarch64", "generic", "+neon", "", "quant.simd.isa.generic", "GenericArm"
-    ),
-    ("neondot", "aarch64"): Target(
+    Target("generic", "aarch64", "generic", _NEON, "", _ISA + "generic", "GenericArm"),
+    Target(
         "neondot",
         "aarch64",
         "generic",
-        "+neon,+dotprod",
+        _NEON + ",+dotprod",
         "apple-m1",
-        "quant.simd.isa.neondot",
+        _ISA + "neondot",
         "NeonDot",
     ),
-}
+)
+TARGETS = {(t.isa, t.arch): t for t in _ROWS}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
+from quant.simd.base import I32, I64, VOID
 from quant.simd.words import Words
-
-I32, I64, VOID = ir.IntType(32), ir.IntType(64), ir.VoidType()
 
 
 class Arm(Words):
@@ -15,10 +14,13 @@ class Arm(Words):
     ieee_state = 0  # nearest even, subnormals kept, NaN propagated
 
     def pause(self) -> None:
+        """Tell the core that this is a spinning loop."""
         self.intrinsic("llvm.aarch64.isb", VOID, [ir.Constant(I32, 15)])
 
-    def read_fp_state(self) -> int:
+    def fp_state(self) -> int:
+        """FPCR."""
         return self.int_of(self.intrinsic("llvm.aarch64.get.fpcr", I64, []))
 
-    def write_fp_state(self, x: int) -> None:
+    def set_fp_state(self, x: int) -> None:
+        """Set FPCR."""
         self.intrinsic("llvm.aarch64.set.fpcr", VOID, [self.int_value(x)])

@@ -1,21 +1,21 @@
 """AVX2 + FMA + F16C: two registers a strip; dot products in int16 pairs by vpmaddubsw.
 
-vpmaddubsw adds two products of an unsigned and a signed byte in int16. Its results are added in int16 too and widened
-once per sub-group by vpmaddwd, which multiplies by the sub-scale at the same time. Only the final value must fit, so
-the accumulator starts at the correction that centres the codes and may wrap on the way.
+vpmaddubsw adds two products of an unsigned and a signed byte in int16. Its results are added in
+int16 too and widened once per sub-group by vpmaddwd, which multiplies by the sub-scale at the same
+time. Only the final value must fit, so the accumulator starts at the correction that centres the
+codes and may wrap on the way.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from llvmlite import ir
 
-from quant.simd.layout import SUM16, SUM32, Codes
+from quant.simd.base import I16, I32
 from quant.simd.isa.x86 import X86
+from quant.simd.layout import SUM16, SUM32, Codes
 from quant.simd.values import A, Addr, S, W
-
-I16, I32 = ir.IntType(16), ir.IntType(32)
 
 
 class Avx2(X86):
@@ -23,11 +23,12 @@ class Avx2(X86):
 
     isa = "avx2"
     P = 2
-    tile: ClassVar[tuple[int, int]] = (1, 3)
-    tile_float: ClassVar[tuple[int, int]] = (1, 4)
+    tile = (1, 3)
+    tile_float = (1, 4)
     asm_register = "x"
 
     def reg_type(self, kind: str) -> Any:
+        """LLVM type of one register: accumulators and sub-scales are int16 pairs here."""
         return super().reg_type("H" if kind in "AS" else kind)
 
     def _maddubs(self, u: Any, x: Any) -> Any:
@@ -37,14 +38,15 @@ class Avx2(X86):
         return self.intrinsic("llvm.x86.avx2.pmadd.wd", self.reg_type("W"), [x, y])
 
     def tile_of(self, codes: Codes, planes: int) -> tuple[int, int]:
-        """The sign trick needs a temporary more, and two planes two accumulators: two columns or one fit."""
+        """The sign trick takes a temporary, two planes two accumulators: two columns or one fit."""
         return 1, (2 if codes.signed else 3) if planes == 1 else 1
 
     def steps_held(self, codes: Codes) -> int:
-        """15 * 127 * 16 and 16 * 127 * 16 fit an int16, 31 * 127 * 8 too; codes of 8 bits are held as int32."""
+        """15 * 127 * 16, 16 * 127 * 16, 31 * 127 * 8 fit an int16; 8-bit codes are held as int32."""
         return 4 if codes.bits == 5 and not codes.center else 8
 
-    def acc_start(self, codes: Codes, sums: Addr, n: int) -> A:
+    def acc_start(self, codes: Codes, sums: Addr) -> A:
+        """Accumulator at -center * the two sums, at `sums`, of the activations of this sub-group."""
         if codes.signed or not codes.center:
             return A([self.const("H", 0)] * self.P)
         pair = self.b.bitcast(
@@ -53,6 +55,7 @@ class Avx2(X86):
         return A([self.b.mul(pair, self.const("H", -codes.center))] * self.P)
 
     def dot_reg(self, acc: Any, u: Any, x: Any, codes: Codes) -> Any:
+        """acc + sums of 2 products in each int16 of a register, by vpmaddubsw."""
         if not codes.signed:
             return self.b.add(acc, self._maddubs(u, x))
         # |u| * (x with the sign of u): 128 * 127 * 2 fits, and the sum is widened at once.
@@ -65,6 +68,7 @@ class Avx2(X86):
         )
 
     def acc_w(self, acc: A, scale: S | None, codes: Codes) -> W:
+        """The accumulator times the sub-scale, int32."""
         if codes.signed:
             return self.each(W, lambda r: self.b.bitcast(r, self.reg_type("W")), acc)
         if scale is None:
@@ -72,10 +76,12 @@ class Avx2(X86):
         return self.each(W, self._madd, acc, scale)
 
     def scale_reg(self, x: Any, signed: bool) -> Any:
+        """8 bytes -> one register of sub-scales, each twice as int16."""
         pairs = self.shuffle(x, self.undef(x.type), [k // 2 for k in range(2 * self.lanes)])
         return (self.b.sext if signed else self.b.zext)(pairs, self.reg_type("S"))
 
     def store_sums(self, w0: W, w1: W, sums: Addr, g: int) -> None:
+        """Sums of group g of a block, 32 codes in two strips, as int16 pairs into the tables."""
         s0, s1 = (self._pair_sums(w) for w in (w0, w1))
         both = self.b.add(s0, s1)
         for a, s in ((SUM16 + g * 8, s0), (SUM16 + g * 8 + 4, s1), (SUM32 + g * 4, both)):
