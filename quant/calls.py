@@ -1,12 +1,11 @@
 """Argument rows of the matmul kernels and the memory they point to, for callers outside the tape.
 
-The kernels of `quant.gemm`, `quant.gemm_float` and `quant.activations` take one address: of a row of
-int64 that names arrays by address and sizes by number. A row does not own what it points to.
+The kernels of the matmul and of `quant.activations` take one address: of a row of int64 that names
+arrays by address and sizes by number. A row does not own what it points to.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -60,7 +59,7 @@ class Sizes(NamedTuple):
 
     @property
     def scratch_bytes(self) -> int:
-        """Scratch of one thread: a panel's register tile may take two strips where a task has one."""
+        """Scratch of one thread; a panel's register tile may take two strips where a task has one."""
         return gemm.scratch_bytes(self.n, self.tile + self.tile % 2)
 
     def row(self, weights: int, acts: int, out: int, ld_out: int, scratch: int) -> I64:
@@ -113,12 +112,6 @@ def aligned(size_bytes: int, alignment: int = 64) -> U8:
 def address(a: NDArray[Any]) -> int:
     """Where an array begins."""
     return int(a.ctypes.data)
-
-
-def callable_at(where: int) -> Run:
-    """A kernel as a Python function; releases the GIL while it runs."""
-    run: Any = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(where)
-    return run  # type: ignore[no-any-return]
 
 
 def run_all(run: Run, args: I64, tasks: int, thread: int = 0) -> None:

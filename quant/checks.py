@@ -238,12 +238,12 @@ def _check(run: Run, isa: str, t: Type, fmt: str, columns: tuple[int, ...]) -> s
 
 
 def check_stream(run: Run, isa: str, qtype: str, fmt: str, n: int) -> str | None:
-    """`quant.gemm.stream`."""
+    """`quant.gemm_stream.stream`."""
     return _check(run, isa, get(qtype), fmt, (1, n + 1))
 
 
 def check_panel(run: Run, isa: str, qtype: str, fmt: str) -> str | None:
-    """`quant.gemm.panel`."""
+    """`quant.gemm_panel.panel`."""
     return _check(run, isa, get(qtype), fmt, (_COLUMNS,))
 
 

@@ -1,9 +1,10 @@
 """Kernel (a Python function) -> Numba -> LLVM -> one relocatable object with one C symbol.
 
 The one module that leans on Numba's private parts (`compile_extra` flags, `library._final_module`,
-`library._linking_libraries`): the minor version of Numba is pinned for its sake. Numba types and lowers the function;
-its own code generation is skipped, the module is optimised here for the target's fixed feature list, and everything
-but the symbol is internal. Imports numba and llvmlite when called.
+`library._linking_libraries`): the minor version of Numba is pinned for its sake. Numba types and
+lowers the function; its own code generation is skipped, the module is optimised here for the
+target's fixed feature list, and everything but the symbol is internal. Imports numba and llvmlite
+when called.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from quant.errors import QuantError
 from quant.simd.isa import TARGETS, Target
 
-KernelFn = Callable[[int, int, int], None]
+KernelFn = Callable[[int, int, int], None]  # (args, task, thread), to be compiled
 
 
 def machine_arch() -> str:
@@ -47,6 +48,7 @@ def target(isa: str, arch: str | None = None) -> Target:
 
 @cache
 def _bridge(t: Target) -> Any:
+    """The words of a target as Numba intrinsics."""
     from quant.simd.bridge import Bridge
 
     return Bridge(t.words_class())
@@ -54,6 +56,7 @@ def _bridge(t: Target) -> Any:
 
 @cache
 def _target_machine(t: Target, triple: str) -> Any:
+    """LLVM's code generator for a target."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -116,6 +119,7 @@ define void @{symbol}(i64 %a, i64 %b, i64 %c){tune} {{
 
 
 def _optimise(module: Any, tm: Any) -> None:
+    """LLVM's passes over a module, in place."""
     import llvmlite.binding as llvm
 
     module.triple, module.data_layout = tm.triple, str(tm.target_data)
@@ -130,6 +134,7 @@ def _optimise(module: Any, tm: Any) -> None:
 def _module(
     fn: KernelFn, symbol: str, isa: str, arch: str | None, triple: str | None
 ) -> tuple[Any, Any]:
+    """(optimised module, code generator) of a kernel."""
     t = target(isa, arch)
     tm = _target_machine(t, triple or triple_for(t.arch))
     module = _lower(fn, symbol, t, tm.triple)
@@ -148,7 +153,8 @@ def compile_kernel(
         isa: a name of `quant.simd.isa.TARGETS`; arch and triple default to this machine's.
 
     Returns:
-        A relocatable object. One process can compile for one instruction set only (Numba's type registry is global).
+        A relocatable object. One process can compile for one instruction set only: Numba's type
+        registry is global.
     """
     module, tm = _module(fn, symbol, isa, arch, triple)
     data: bytes = tm.emit_object(module)

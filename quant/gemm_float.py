@@ -1,6 +1,7 @@
-"""The matmul of float weights (F32, F16, BF16): one fma per k in ascending order, activations stay float32.
+"""The matmul of float weights (F32, F16, BF16): one fma per k in ascending order, x stays float32.
 
-args   the slots of `quant.gemm`; ACTS_AT is x f32 [T][LD_X bytes], N_GROUPS is k; strips are [k][16] values
+args   the slots of `quant.gemm`; ACTS_AT is x f32 [T][LD_X bytes], N_GROUPS is k;
+       strips are [k][16] values
 task   `tile` strips of 16 rows
 does   out[column][row] = sum over k of weight * x (+ bias[row]) (+ resid[column][row])
 exact  equals `quant.reference.matmul_bits`
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from quant.simd.words import Words
 
 
-@kernel(uses=["quant.gemm", "quant.types"], check="quant.checks.check_floats")
+@kernel(check="quant.checks.check_floats")
 def floats(qtype: str, shape: str) -> KernelFn:
     """shape: "one" for a single column, "many" for the register tile of the instruction set."""
     t = get(qtype)
@@ -94,19 +95,15 @@ def floats(qtype: str, shape: str) -> KernelFn:
 
     def run(args: int, task: int, thread: int) -> None:
         n_columns, n_k = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
-        tile, strip_bytes, ldx = (
-            v.ld_i64(args + TILE),
-            v.ld_i64(args + STRIP_BYTES),
-            v.ld_i64(args + LD_X),
-        )
+        tile, strip_bytes = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
+        ldx = v.ld_i64(args + LD_X)
         scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
         last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
         ns, nc = tile_strips(), tile_columns()
         for s in range(task * tile, last, ns):
             left = min(ns, last - s)
-            stride = (
-                strip_bytes if left == ns else 0
-            )  # a missing strip is computed from the first one and dropped
+            # A missing strip is computed from the first one and dropped.
+            stride = strip_bytes if left == ns else 0
             for c in range(0, n_columns, nc):
                 w = v.ld_i64(args + WEIGHTS) + s * strip_bytes
                 x = v.ld_i64(args + ACTS_AT) + c * ldx

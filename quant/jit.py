@@ -3,35 +3,36 @@
 A factory is a function of strings and ints that returns a kernel, a function
 `(args: int, task: int, thread: int) -> None` written in the vocabulary of `quant.simd`:
 
-    @kernel(uses=["quant.gemm"], check="check_matmul")
+    @kernel(check="check_matmul")
     def matmul(type_name: str, columns: int) -> KernelFn: ...
 
     k = load([matmul.spec("Q4_K", 8)], notice=tell)
     address = k[matmul.spec("Q4_K", 8)]     # k.isa says which instruction set it became
 
 `load` finds objects in the cache and links them; what is missing is compiled in worker processes.
+The cache's key covers the sources of a kernel's module and of all that it imports (`sources`).
 Nothing imports numba in this process, and llvmlite only when there is something to link.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
-from quant import cpu, objects
+from quant import cpu, objects, sources
 from quant.errors import QuantError
 
-KernelFn = Callable[[int, int, int], None]
+if TYPE_CHECKING:
+    from quant.compile import KernelFn
+
 Progress = Callable[[int, int, str], None]  # done, of how many, name of the kernel
 Notice = objects.Notice  # code, message
 
-# What every kernel depends on, beside its own module and those that it names.
+# What every kernel depends on, beside the vocabulary, its own module and what that imports.
 _COMMON = ("quant.compile", "quant.symbols")
 
 
@@ -41,7 +42,6 @@ class Spec(NamedTuple):
     module: str
     factory: str
     params: tuple[str | int, ...]
-    uses: tuple[str, ...] = ()
     check: str = ""
 
     @property
@@ -56,11 +56,8 @@ class Spec(NamedTuple):
 class Factory:
     """What `@kernel` makes of a factory: still callable, and a source of specs."""
 
-    def __init__(
-        self, function: Callable[..., KernelFn], uses: Iterable[str] = (), check: str = ""
-    ) -> None:
+    def __init__(self, function: Callable[..., KernelFn], check: str = "") -> None:
         self.function = function
-        self.uses = tuple(uses)
         self.check = check
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
@@ -74,32 +71,27 @@ class Factory:
         module = self.function.__module__
         if module == "__main__":
             raise QuantError("kernels must stand in a module that a worker process can import")
-        return Spec(module, self.__name__, params, self.uses, self.check)
+        return Spec(module, self.__name__, params, self.check)
 
 
 @overload
 def kernel(function: Callable[..., KernelFn], /) -> Factory: ...
 @overload
-def kernel(*, uses: Iterable[str] = (), check: str = "") -> Callable[..., Factory]: ...
+def kernel(*, check: str = "") -> Callable[..., Factory]: ...
 def kernel(
-    function: Callable[..., KernelFn] | None = None,
-    /,
-    *,
-    uses: Iterable[str] = (),
-    check: str = "",
+    function: Callable[..., KernelFn] | None = None, /, *, check: str = ""
 ) -> Factory | Callable[..., Factory]:
     """Mark a factory of kernels.
 
     Args:
         function: the factory, when the decorator stands without parentheses.
-        uses: modules whose source belongs to the kernel, beside its own and the vocabulary.
         check: name of a function in the factory's module, or its full dotted name; called as
             `check(run, isa, *params)` with the fresh kernel before it is published; it raises, or
             returns what is wrong, unless the kernel's bits are those of its reference.
     """
     if function is not None:
         return Factory(function)
-    return lambda f: Factory(f, uses, check)
+    return lambda f: Factory(f, check)
 
 
 class Kernels(dict[Spec, int]):
@@ -207,33 +199,14 @@ def _file_name(spec: Spec, isa: str) -> str:
 
 def object_key(spec: Spec, isa: str) -> bytes:
     """sha256 over everything that the machine code of a kernel depends on."""
-    names = sorted({spec.module, *spec.uses, *_COMMON})
-    facts = [_environment(), isa, repr(spec.params), objects.folder_digest(_folder("quant.simd"))]
-    facts += [f"{name}={objects.source_digest(_source(name))}" for name in names]
+    facts = [_environment(), isa, repr(spec.params), sources.folder_digest("quant.simd")]
+    facts += [f"{name}={sources.digest(name)}" for name in (spec.module, *_COMMON)]
     return hashlib.sha256("\n".join(facts).encode()).digest()
 
 
 @cache
 def _environment() -> str:
     return objects.environment()
-
-
-@cache
-def _source(name: str) -> str:
-    """Path of a module's source, without importing the module."""
-    module = sys.modules.get(name)
-    path = getattr(module, "__file__", None)
-    if path is None:
-        spec = importlib.util.find_spec(name)
-        path = spec.origin if spec else None
-    if not path or not path.endswith(".py"):
-        raise QuantError(f"the kernel module {name} has no source file", got=path)
-    return str(path)
-
-
-@cache
-def _folder(name: str) -> str:
-    return os.path.dirname(_source(name))
 
 
 def _store(notice: Notice) -> objects.Store:

@@ -1,10 +1,11 @@
-"""Memory from the system: zeroed, page aligned, committed when touched, in huge pages where that is allowed.
+"""Memory from the system: zeroed, page aligned, committed when touched, huge pages where allowed.
 
 Weights packed into huge pages are read 5 to 10 % faster than through 4 KB pages (docs/performance.md).
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 
 import numpy as np
@@ -30,12 +31,13 @@ def allocate(size: int, huge: bool = False) -> U8:
     try:
         area = mmap.mmap(-1, room)
     except (OSError, ValueError, OverflowError) as e:
-        raise QuantError("the system gives no memory", expected=f"{size:,} bytes", got=str(e)) from e
+        raise QuantError(
+            "the system gives no memory", expected=f"{size:,} bytes", got=str(e)
+        ) from e
     whole = np.frombuffer(area, np.uint8)
     start = -whole.ctypes.data % align
     if align == HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        # Without transparent huge pages it is refused: slower, still right.
+        with contextlib.suppress(OSError):
             area.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel without transparent huge pages: slower, still right
-            pass
     return whole[start : start + size]

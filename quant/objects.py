@@ -25,8 +25,6 @@ FORGET_S = 7 * 86400  # then a kernel that killed its compiler is tried again
 
 Notice = Callable[[str, str], None]
 
-_digests: dict[str, str] = {}  # source path -> sha256; once per process
-
 
 def environment() -> str:
     """Versions and system that decide what machine code comes out, without importing any of them."""
@@ -61,28 +59,6 @@ def version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "0"
-
-
-def source_digest(path: str) -> str:
-    """sha256 of a source file."""
-    if path not in _digests:
-        with open(path, "rb") as file:
-            _digests[path] = hashlib.sha256(file.read()).hexdigest()
-    return _digests[path]
-
-
-def folder_digest(folder: str) -> str:
-    """sha256 over every Python file below a folder, names included."""
-    if folder not in _digests:
-        digest = hashlib.sha256()
-        for base, folders, files in os.walk(folder):
-            folders.sort()
-            for name in sorted(files):
-                if name.endswith(".py"):
-                    path = os.path.join(base, name)
-                    digest.update(f"{path[len(folder) :]}={source_digest(path)}\n".encode())
-        _digests[folder] = digest.hexdigest()
-    return _digests[folder]
 
 
 def default_base() -> str | None:

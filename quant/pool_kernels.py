@@ -17,8 +17,13 @@ Addresses of the system's functions come in the control block: an object has no 
 
 from __future__ import annotations
 
-from quant.jit import KernelFn, kernel
+from typing import TYPE_CHECKING
+
+from quant.jit import kernel
 from quant.simd import v
+
+if TYPE_CHECKING:
+    from quant.compile import KernelFn
 
 # ---- control block, byte offsets
 CLOCK, CLOCK_ID = 0, 8  # clock_gettime and its clock; with id -1 QueryPerformanceCounter

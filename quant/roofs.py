@@ -1,7 +1,8 @@
-"""What this machine can do at most, measured now: bytes read from memory and multiply-adds per second.
+"""What this machine can do at most, measured now: bytes read and multiply-adds per second.
 
-The figures that shares of a limit are computed from. Reading is a plain pass over memory by the pool's threads; the
-integer limit is the instruction set's own dot product of codes and activations in registers, the float limit fma.
+The figures that shares of a limit are computed from. Reading is a plain pass over memory by the
+pool's threads; the integer limit is the instruction set's own dot product of codes and activations
+in registers, the float limit fma.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from quant.simd.words import Words
 
 CHUNK = 1 << 20  # bytes of a task of the reading pass
-LOOPS, CHAINS = 20_000, 12
-PASSES = 5
+LOOPS = 20_000  # of a task in registers
+CHAINS = 12  # registers that accumulate side by side, enough to hide the latency
+PASSES = 5  # of which the best counts
 
 
 @kernel
@@ -122,9 +124,12 @@ class Roofs:
         self._memory[::4096] = 1  # touched, else all of it is one page of zeros
         self._out = np.zeros(16 * pool.threads * 4, np.int32)
         self._args = np.array([self._memory.ctypes.data, self._out.ctypes.data], np.int64)
-        self._reads = pool.tape([Row(kernels[SPECS[0]], int(self._args.ctypes.data), self._size // CHUNK)])
+        self._reads = pool.tape(
+            [Row(kernels[SPECS[0]], int(self._args.ctypes.data), self._size // CHUNK)]
+        )
         peak = int(self._args.ctypes.data) + 8
         self._peaks = [pool.tape([Row(kernels[s], peak, 4 * pool.threads, 1)]) for s in SPECS[1:]]
+        # Values of 16 lanes side by side: `CHAINS // v.P` of the kernel, P by instruction set.
         wide = {"avx512vnni": 1, "avx2": 2, "neondot": 4}.get(kernels.isa, 1)
         self._chains = CHAINS // wide
 
@@ -141,9 +146,10 @@ class Roofs:
         """Multiply-adds of float32 per second, best of five."""
         return self._peak(1, 16)
 
-    def _peak(self, which: int, per_lane_set: int) -> float:
+    def _peak(self, which: int, per_value: int) -> float:
+        """Multiply-adds per second; `per_value`: of one 16-lane value."""
         best = min(_seconds(self._peaks[which].run) for _ in range(PASSES))
-        return 4 * self._pool.threads * LOOPS * self._chains * per_lane_set / best
+        return 4 * self._pool.threads * LOOPS * self._chains * per_value / best
 
 
 def measure(pool: Pool) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quant import activations, checks, gemm, gemm_float
+from quant import activations, checks, gemm_float, gemm_panel, gemm_stream
 from quant.calls import I64, Run, quantize_row, run_all
 from quant.formats.layout import F32
 from quant.jit import Spec
@@ -42,8 +42,8 @@ def specs() -> list[Spec]:
             found += [gemm_float.floats.spec(t.name, shape) for shape in ("one", "many")]
             continue
         for fmt in ("a8", "a16"):
-            found += [gemm.stream.spec(t.name, fmt, n) for n in (1, 4)]
-            found.append(gemm.panel.spec(t.name, fmt))
+            found += [gemm_stream.stream.spec(t.name, fmt, n) for n in (1, 4)]
+            found.append(gemm_panel.panel.spec(t.name, fmt))
     return found
 
 

@@ -10,7 +10,7 @@ from gguf_runtime.graph.calls import Call, Times, Together, Value
 from gguf_runtime.graph.memory import Buffers, stride_of
 from gguf_runtime.graph.rows import Buffer, Counts, MatmulRow, Part
 from gguf_runtime.graph.weights import Weight
-from quant import gemm, gemm_float
+from quant import gemm, gemm_float, gemm_panel, gemm_stream
 from quant.jit import Spec
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def specs_of(weight: Weight, fmt: str) -> tuple[Spec, Spec, Spec]:
     if fmt == "f32":
         one, many = (gemm_float.floats.spec(name, shape) for shape in ("one", "many"))
         return one, many, many
-    one, few = (gemm.stream.spec(name, fmt, n) for n in (1, 4))
-    return one, few, gemm.panel.spec(name, fmt)
+    one, few = (gemm_stream.stream.spec(name, fmt, n) for n in (1, 4))
+    return one, few, gemm_panel.panel.spec(name, fmt)
 
 
 def strips_per_task(n_strips: int, threads: int) -> int:

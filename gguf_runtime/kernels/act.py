@@ -81,7 +81,7 @@ def gated_group(
     quantize_group(v, act, x0, x1, block, g)
 
 
-@kernel(uses=["quant.activations"], check="check")
+@kernel(check="check")
 def gate_act(function: str, fmt: str) -> KernelFn:
     """Kernel for function "silu", "gelu" or "none" and fmt "f32", "a8" or "a16"."""
     quantized, two = fmt != "f32", function != "none"

@@ -1,4 +1,4 @@
-"""Gate, up, activation function and quantization in one row: no matrix's result leaves the thread's cache.
+"""Gate, up, activation function and quantization in one row: results stay in the thread's cache.
 
 args   ARGS below, one 8-byte slot each
        gate_fn, up_fn: matmul kernels; gate_args, up_args: their arguments, whose output is replaced
@@ -6,8 +6,8 @@ args   ARGS below, one 8-byte slot each
        out f32 [T, n_rows] written, 0: none · act blocks of n_rows values written (a8, a16)
        scratch: scratch_bytes() per thread, `scratch_step` apart. n_rows % 32 == 0 for a8, a16
 task   `tile` rows of both matrices, all columns
-does   a copy of each matmul's arguments is pointed at the thread's scratch and its kernel is called for the same
-       task; then out = function(gate) * up, act = quantize(out), as act.py
+does   a copy of each matmul's arguments is pointed at the thread's scratch and its kernel is called
+       for the same task; then out = function(gate) * up, act = quantize(out), as act.py
 exact  the bits of the two matmuls followed by act.py: no order changes
 cost   the matmuls' own; 8 bytes per row and column through the second-level cache
 """
@@ -51,7 +51,7 @@ def point(source: Addr, to: Addr, out: Addr, ld: int) -> None:
     v.st_i64(to + gemm.LD_OUT, ld)
 
 
-@kernel(uses=["gguf_runtime.kernels.act", "quant.activations", "quant.gemm"])
+@kernel
 def gated_matmul(function: str, fmt: str) -> KernelFn:
     """Kernel for function "silu" or "gelu" and fmt "f32", "a8" or "a16"."""
     quantized = fmt != "f32"

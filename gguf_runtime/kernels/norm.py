@@ -112,7 +112,7 @@ def write_normed(x: Addr, w: Addr, out: Addr, n: int, inv: float) -> None:
         v.st_f_tail(out + o, scaled_tail(x + o, w + o, inv, left), left)
 
 
-@kernel(uses=["gguf_runtime.kernels.lanes", "quant.activations"], check="check")
+@kernel(check="check")
 def rms_norm(form: str, fmt: str) -> KernelFn:
     """Kernel for form "plain" or "post" and fmt "f32", "a8" or "a16"."""
     post, quantized = form == "post", fmt != "f32"

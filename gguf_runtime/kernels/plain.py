@@ -1,4 +1,4 @@
-"""Rows of float32 added, scaled, copied and gathered: what a plan without fusions needs beside the rest.
+"""Rows of float32 added, scaled, copied and gathered: what a plan without fusions also needs.
 
 args   ARGS below, one 8-byte slot each: addresses and strides in bytes, `factor` a float64
        a, b f32 [.., n] read · out f32 [T, n] written, may be a or b
@@ -37,7 +37,7 @@ def bits(op: str, a: F32, b: F32 | None = None, factor: float = 1.0) -> F32:
     return np.asarray(a * np.float32(factor), np.float32) if op == "scale" else a.copy()
 
 
-@kernel(uses=["gguf_runtime.kernels.lanes"])
+@kernel
 def rowwise(op: str) -> KernelFn:
     """Kernel for op "add", "scale" or "copy"."""
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from quant.errors import QuantError
 
 FACTORIES = {
-    "stream": "quant.gemm",
-    "panel": "quant.gemm",
+    "stream": "quant.gemm_stream",
+    "panel": "quant.gemm_panel",
     "floats": "quant.gemm_float",
     "quantize": "quant.activations",
     "pack_strip": "quant.packing_kernels",

@@ -10,8 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from quant import selftest  # noqa: E402 - the path comes first
-from quant.calls import callable_at  # noqa: E402
-from quant.link import link  # noqa: E402
+from quant.link import callable_at, link  # noqa: E402
 
 
 def main(isa, *kernels):

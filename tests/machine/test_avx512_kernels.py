@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quant import cpu, jit, selftest
-from quant.calls import callable_at
+from quant.link import callable_at
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bochs

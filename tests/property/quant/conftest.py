@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from quant import activations, cpu, gemm, gemm_float, jit
-from quant.calls import callable_at
+from quant import activations, cpu, gemm_float, gemm_panel, gemm_stream, jit
+from quant.link import callable_at
 from quant.types import TYPES
 
 ALL = bool(os.environ.get("GGUF_RUNTIME_ALL_KERNELS"))
@@ -25,8 +25,8 @@ def bodies_of(t, fmt):
     """Specs of every body that multiplies by this type."""
     if t.kind == "float":
         return [gemm_float.floats.spec(t.name, shape) for shape in ("one", "many")]
-    streams = [gemm.stream.spec(t.name, fmt, n) for n in (1, 4)]
-    return [*streams, gemm.panel.spec(t.name, fmt)]
+    streams = [gemm_stream.stream.spec(t.name, fmt, n) for n in (1, 4)]
+    return [*streams, gemm_panel.panel.spec(t.name, fmt)]
 
 
 @pytest.fixture(scope="session")

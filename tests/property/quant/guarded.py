@@ -11,7 +11,8 @@ import conftest
 import numpy as np
 
 from quant import activations, checks, gemm, jit
-from quant.calls import address, callable_at, quantize_row, run_all
+from quant.calls import address, quantize_row, run_all
+from quant.link import callable_at
 from quant.types import TYPES
 
 PAGE = mmap.PAGESIZE

@@ -1,0 +1,153 @@
+"""The matmul of packed integer weights for few columns: codes go from the strip to registers.
+
+Decode is bound by memory, so every strip is read once and nothing is written but results.
+Arguments, task and promises: `quant.gemm`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quant.formats.registers import codes_of, strip_block, unpack, unpack_scales6
+from quant.gemm import (
+    ACTS_AT,
+    N_COLUMNS,
+    N_GROUPS,
+    N_STRIPS,
+    PREFETCH,
+    SCRATCH,
+    SCRATCH_BYTES,
+    STRIP_BYTES,
+    TILE,
+    WEIGHTS,
+    finish,
+    group_ints,
+)
+from quant.jit import kernel
+from quant.simd import macro, v
+from quant.simd.layout import ACTS
+from quant.simd.values import Addr, B, F, S
+from quant.types import get
+
+if TYPE_CHECKING:
+    from quant.compile import KernelFn
+    from quant.simd.dots import Code
+    from quant.simd.words import Words
+
+
+@kernel(check="quant.checks.check_stream")
+def stream(qtype: str, fmt: str, n: int) -> KernelFn:
+    """`n` columns at a time, for activations `fmt` ("a8" or "a16")."""
+    t, act = get(qtype), ACTS[fmt]
+    block, column, group16 = strip_block(t), act.size, t.group == 16
+    # Bound apart: what a kernel's loops read must be plain numbers to Numba.
+    size, codes_at, group_bytes = block.size, block.codes, block.group
+    m_at, sub_at = block.m, block.sub
+
+    @macro
+    def zeros(v: Words) -> tuple[F, ...]:
+        return tuple(v.zero_f() for _ in range(n))
+
+    @macro
+    def spill(v: Words, acc: tuple[F, ...], p: Addr) -> None:
+        for c in range(n):
+            v.st_f(p + 64 * c, acc[c])
+
+    def stand(v: Words, p: Addr) -> Code:
+        raw, facts = unpack(v, t, p), codes_of(t)
+
+        def code(s: int, k: int) -> B:
+            if k % 2 == 0:  # a line of 64 bytes serves two steps or fewer: evenly spread
+                v.prefetch(p + (PREFETCH + 32 * k))
+            return v.stand(raw(k), facts)
+
+        return code
+
+    @macro
+    def group_small(v: Words, acc: tuple[F, ...], w: Addr, a: Addr, g: int) -> tuple[F, ...]:
+        i = group_ints(v, t, act, stand(v, w + codes_at), 1, a, g, n, None)[0]
+        d = v.ld_f16(w)
+        m = v.ld_f16(w + m_at) if m_at else None
+        out = []
+        for c in range(n):
+            table = a + c * column + g * 4
+            x = v.fma(v.cvt(i[c]), v.mul(d, v.bc_f(table + act.dx)), acc[c])
+            out.append(v.fma(m, v.bc_f(table + act.xs), x) if m else x)
+        return tuple(out)
+
+    @macro
+    def scales(v: Words, w: Addr, scratch: Addr) -> None:
+        if m_at:
+            unpack_scales6(v, w + sub_at, scratch)
+
+    @macro
+    def group_super(
+        v: Words, tu: tuple[F, ...], w: Addr, scratch: Addr, a: Addr, g: int
+    ) -> tuple[F, ...]:
+        def sub(s: int, j: int) -> S:
+            if group16:
+                return v.ld_s8_s(w + sub_at + g * 32 + 16 * j)
+            return v.ld_u8_s(scratch + g * 16)
+
+        i = group_ints(v, t, act, stand(v, w + codes_at + g * group_bytes), 1, a, g, n, sub)[0]
+        m = v.cvt(v.ld_u8_w(scratch + 128 + g * 16)) if m_at else None
+        out = []
+        for c in range(n):
+            table = a + c * column + g * 4
+            out.append(v.fma(v.cvt(i[c]), v.bc_f(table + act.dx), tu[2 * c]))
+            out.append(v.fma(m, v.bc_f(table + act.xs), tu[2 * c + 1]) if m else tu[2 * c + 1])
+        return tuple(out)
+
+    @macro
+    def zeros2(v: Words) -> tuple[F, ...]:
+        return tuple(v.zero_f() for _ in range(2 * n))
+
+    @macro
+    def close(v: Words, acc: tuple[F, ...], tu: tuple[F, ...], w: Addr) -> tuple[F, ...]:
+        d = v.ld_f16(w)
+        out = [v.fma(tu[2 * c], d, acc[c]) for c in range(n)]
+        if m_at:
+            e = v.neg(v.ld_f16(w + m_at))
+            out = [v.fma(tu[2 * c + 1], e, out[c]) for c in range(n)]
+        return tuple(out)
+
+    def small(args: int, task: int, thread: int) -> None:
+        n_columns, n_groups = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
+        tile, stride = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
+        scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
+        last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
+        for strip in range(task * tile, last):
+            for first in range(0, n_columns, n):
+                w = v.ld_i64(args + WEIGHTS) + strip * stride
+                a = v.ld_i64(args + ACTS_AT) + first * column
+                acc = zeros()
+                for b in range(0, n_groups, 8):
+                    for g in range(min(8, n_groups - b)):
+                        acc = group_small(acc, w, a, g)
+                        w += size
+                    a += n_columns * column
+                spill(acc, scratch)
+                finish(args, scratch, 64, strip, first, min(n, n_columns - first))
+
+    def super_(args: int, task: int, thread: int) -> None:
+        n_columns, n_blocks = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS) >> 3
+        tile, stride = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
+        scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
+        last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
+        for strip in range(task * tile, last):
+            for first in range(0, n_columns, n):
+                w = v.ld_i64(args + WEIGHTS) + strip * stride
+                a = v.ld_i64(args + ACTS_AT) + first * column
+                acc = zeros()
+                for _ in range(n_blocks):
+                    scales(w, scratch)
+                    tu = zeros2()
+                    for g in range(8):
+                        tu = group_super(tu, w, scratch, a, g)
+                    acc = close(acc, tu, w)
+                    w += size
+                    a += n_columns * column
+                spill(acc, scratch)
+                finish(args, scratch, 64, strip, first, min(n, n_columns - first))
+
+    return super_ if t.kind == "super" else small
