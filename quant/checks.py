@@ -275,3 +275,20 @@ def canonical(blocks: U8, fmt: str) -> U8:
     scales[np.isnan(scales)] = np.nan
     tables[:] = scales.view(np.uint8)
     return out
+
+
+def check_pack(run: Run, isa: str, qtype: str) -> str | None:
+    """`quant.packing_kernels.pack_strip`: every byte, and none beside them."""
+    t = get(qtype)
+    k = {"small": 96, "super": 512, "float": 43}[t.kind]
+    rng = np.random.default_rng(0)
+    blocks = rng.integers(0, 256, (48, k // t.values, t.bytes), dtype=np.uint8)
+    out = np.full((4, blocks.nbytes // 3), POISON, np.uint8)
+    row = np.array([address(blocks), t.row_bytes(k), address(out), k // t.values], np.int64)
+    run_all(run, row, 3)
+    wrong = out[:3] != t.format.pack(blocks).reshape(3, -1)
+    if wrong.any():
+        return (
+            f"{int(wrong.sum())} of {wrong.size} bytes differ, first {wrong.reshape(-1).argmax()}"
+        )
+    return "wrote beyond its strip" if (out[3] != POISON).any() else None

@@ -1,7 +1,7 @@
 """Matrices packed into strips of 16 rows: what the matmul kernels read.
 
-The pack is a permutation of the file's bytes (nothing is requantized), the same on every instruction set, in memory that
-is aligned to huge pages where it is large.
+A pack is a permutation of the file's bits (nothing is requantized), the same on every instruction
+set, in memory that is aligned to huge pages where it is large.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from quant import jit, packing_kernels
+from quant.calls import address, run_all
 from quant.errors import QuantError
 from quant.formats.layout import U8
+from quant.link import callable_at
 from quant.memory import allocate
 from quant.types import Type, get
 
@@ -37,11 +40,20 @@ class Pack:
     @property
     def address(self) -> int:
         """Where the first strip begins."""
-        return int(self.data.ctypes.data)
+        return address(self.data)
 
 
-def pack_into(blocks: U8, qtype: str | int | Type, pool: Pool | None = None) -> Pack:
-    """(rows, bytes per row) blocks of a file -> a pack; QuantError where the bytes do not fit the type."""
+def pack(blocks: U8, qtype: str | int | Type, pool: Pool | None = None) -> Pack:
+    """Pack the rows of a weight matrix for `matmul`.
+
+    Args:
+        blocks: (rows, bytes per row) uint8, as in the file; a row's bytes side by side. Only read.
+        qtype: a row of `TYPES`, its name or its GGML id.
+        pool: threads to share the work; without one the calling thread does it.
+
+    Raises:
+        QuantError: the bytes are no rows of this type, or memory is short.
+    """
     t = get(qtype)
     if blocks.ndim != 2 or blocks.dtype != np.uint8 or blocks.shape[1] % t.bytes:
         raise QuantError(
@@ -49,9 +61,27 @@ def pack_into(blocks: U8, qtype: str | int | Type, pool: Pool | None = None) -> 
             expected=f"uint8 (rows, a multiple of {t.bytes})",
             got=f"{blocks.dtype} {blocks.shape}",
         )
+    if blocks.strides[1] != 1:
+        blocks = np.ascontiguousarray(blocks)
     rows, n_blocks = blocks.shape[0], blocks.shape[1] // t.bytes
-    n_strips = -(-rows // 16)
+    n_strips, whole = -(-rows // 16), rows // 16
     strip_bytes = n_blocks * 16 * t.bytes
     data = allocate(n_strips * strip_bytes, huge=True)
-    data[:] = t.format.pack(blocks.reshape(rows, n_blocks, t.bytes)).reshape(-1)
+    if whole and n_blocks:
+        _run(blocks, t, data, whole, n_blocks, pool)
+    if whole < n_strips:
+        rest = blocks[16 * whole :].reshape(-1, n_blocks, t.bytes)
+        data[whole * strip_bytes :] = t.format.pack(rest).reshape(-1)
     return Pack(t, rows, n_blocks * t.values, n_strips, strip_bytes, data)
+
+
+def _run(blocks: U8, t: Type, data: U8, strips: int, n_blocks: int, pool: Pool | None) -> None:
+    spec = packing_kernels.pack_strip.spec(t.name)
+    kernel = jit.load([spec])[spec]
+    args = np.array([address(blocks), blocks.strides[0], address(data), n_blocks], np.int64)
+    if pool is None:
+        run_all(callable_at(kernel), args, strips)
+        return
+    from quant.pool import Row
+
+    pool.tape([Row(kernel, address(args), strips)]).run()

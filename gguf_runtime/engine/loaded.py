@@ -26,7 +26,7 @@ from gguf_runtime.graph.weights import Weight
 from gguf_runtime.kernels import attention, gate
 from quant import dequantize, gemm, jit
 from quant.memory import allocate
-from quant.packing import Pack, pack_into
+from quant.packing import Pack, pack
 from quant.pool import Pool
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Loaded:
         done = 0
         for w in weights:
             blocks = self.file.tensor_bytes(w.tensor)[w.first_row : w.first_row + w.rows]
-            packs[w] = pack_into(blocks, w.qtype, self.pool)
+            packs[w] = pack(blocks, w.qtype, self.pool)
             done += blocks.nbytes
             if progress is not None:
                 progress("loading weights", done, total)
