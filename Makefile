@@ -47,16 +47,16 @@ $(VENV)/.ready-dev: pyproject.toml | $(PY)
 setup: $(VENV)/.ready ## make .venv/ with the package in it
 
 run: $(VENV)/.ready ## set everything up and stream an answer (MODEL=, QUESTION=)
-	@$(BIN)/gguf-runtime pull $(MODEL)
+	@$(BIN)/gguf-runtime pull $(MODEL) >&2
 	@$(BIN)/gguf-runtime warmup $(MODEL)
 	@$(BIN)/gguf-runtime run $(MODEL) -p '$(subst ','\'',$(QUESTION))'
 
 chat: $(VENV)/.ready ## set everything up and talk to the model (MODEL=)
-	@$(BIN)/gguf-runtime pull $(MODEL)
+	@$(BIN)/gguf-runtime pull $(MODEL) >&2
 	@$(BIN)/gguf-runtime chat $(MODEL)
 
 models: $(VENV)/.ready ## pull the models that the tests need
-	@for m in $(MODELS); do $(BIN)/gguf-runtime pull $$m; done
+	@for m in $(MODELS); do $(BIN)/gguf-runtime pull $$m >/dev/null; done
 
 test: $(VENV)/.ready-test models ## set everything up and run the tests (PYTEST_ARGS=)
 	@$(PY) -m pytest -m 'not slow' $(PYTEST_ARGS)

@@ -105,10 +105,11 @@ def _sampling(values: Any) -> dict[str, Any]:
 
 
 def _context(model: Model | None, completion: Any) -> dict[str, Any]:
+    """Positions that the request took; the token that filled the context has none of its own."""
     usage = get(completion, "usage", None)
     used = int(get(usage, "prompt", 0) or 0) + int(get(usage, "generated", 0) or 0)
-    info = get(model, "info", None)
-    return {"used": used, "limit": get(model, "context", None) or get(info, "context", None)}
+    limit = get(model, "context", None)
+    return {"used": used if limit is None else min(used, limit), "limit": limit}
 
 
 def _finite(value: Any) -> Any:
