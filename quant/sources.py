@@ -97,7 +97,10 @@ def _imports(module: str, path: str, root: str) -> dict[str, str]:
     """Modules that a source imports, with their paths: those of our own and of its own package."""
     package = module if _is_package(path) else module.rpartition(".")[0]
     found = {}
-    for base, names in _statements(_read(path)[1], package):
+    text = _read(path)[1]
+    # What an __init__ imports lazily it names for the type checker.
+    text = text if _is_package(path) else _TYPES_ONLY.sub("", text)
+    for base, names in _statements(text, package):
         for name in names:
             # A name in a package is a module of it, or what its __init__ holds.
             for candidate in (f"{base}.{name}", base):
@@ -110,7 +113,7 @@ def _imports(module: str, path: str, root: str) -> dict[str, str]:
 
 def _statements(text: str, package: str) -> Iterator[tuple[str, list[str]]]:
     """(module, names taken from it) of the import statements in a source."""
-    for source, names, plain in _IMPORT.findall(_TYPES_ONLY.sub("", text)):
+    for source, names, plain in _IMPORT.findall(text):
         if plain:
             yield from ((n.strip(), [""]) for n in plain.split(","))
         elif source.startswith("."):

@@ -36,6 +36,16 @@ _VALUE_BYTES = {"f16": 2, "f32": 4}
 
 
 @dataclass(frozen=True, slots=True)
+class CacheLayer:
+    """What one layer keeps of every position: keys and values of `n_head_kv` heads."""
+
+    layer: int
+    n_head_kv: int
+    head_dim: int
+    window: int  # positions that a query sees; 0: all before it
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Sizes and offsets in bytes of one layer's part of a page."""
 

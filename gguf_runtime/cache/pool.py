@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gguf_runtime.cache.pages import POSITIONS, Layout
+from gguf_runtime.cache.pages import POSITIONS, CacheLayer, Layout
 from gguf_runtime.errors import MachineError, RequestError
-from gguf_runtime.graph.nodes import CacheLayer
 from quant.errors import QuantError
 from quant.memory import allocate
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from gguf_runtime.cache.pages import CacheLayer
 from gguf_runtime.graph.nodes import (
     Act,
     Add,
     Attention,
-    CacheLayer,
     Embed,
     Gate,
     Graph,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from gguf_runtime.cache.pages import CacheLayer
 from gguf_runtime.graph.rope import Rope
 from gguf_runtime.graph.weights import Weight
 
@@ -118,16 +119,6 @@ class Head(Node):
     x: Node
     weight: Weight
     bias: Weight | None
-
-
-@dataclass(frozen=True, slots=True)
-class CacheLayer:
-    """What one layer keeps of every position: keys and values of `n_head_kv` heads."""
-
-    layer: int
-    n_head_kv: int
-    head_dim: int
-    window: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from gguf_runtime.cache.pages import CacheLayer
 from gguf_runtime.graph.fusions import FUSIONS
 from gguf_runtime.graph.lower import Lowering
-from gguf_runtime.graph.nodes import CacheLayer, Graph
+from gguf_runtime.graph.nodes import Graph
 from gguf_runtime.graph.rows import Buffer, Format, GateRow, MatmulRow, NormRow, Row, StoreRow
 from gguf_runtime.graph.slots import assign_slots
 from gguf_runtime.graph.weights import Weight
