@@ -100,29 +100,31 @@ def converse(
 def _answer(
     terminal: Terminal, talk: Any, text: str, request: dict[str, Any], *, interactive: bool
 ) -> None:
-    """One turn; Ctrl-C ends the answer alone when a person is there."""
+    """One turn; when a person is there, Ctrl-C or a refusal ends the turn alone."""
     ends_line = True
-    stream = talk.stream(text, **request)
     try:
-        for piece in stream:
-            terminal.write(piece)
-            ends_line = piece.endswith("\n")
+        with talk.stream(text, **request) as stream:
+            for piece in stream:
+                terminal.write(piece)
+                ends_line = piece.endswith("\n")
     except KeyboardInterrupt as e:
-        stream.close()
         if not interactive or type(e) is not KeyboardInterrupt:
             raise
         terminal.write("" if ends_line else "\n")
         terminal.say("stopped; what was said stays in the conversation")
         return
     except RequestError as e:
-        stream.close()
         if not interactive:
             raise
         terminal.error(e.lines())
         return
     if not ends_line:
         terminal.write("\n")
-    pass_on(terminal, getattr(stream.result, "notices", ()))
+    pass_on(terminal, stream.result.notices)
+    if stream.result.finish_reason == "context":
+        terminal.notice(
+            "context-full", "the context is full: the answer was cut; /reset begins anew"
+        )
 
 
 class _Lines:
@@ -132,7 +134,7 @@ class _Lines:
         self.terminal = terminal
         self.interactive = prompts.stdin_is_terminal()
         self._interrupts = 0
-        if self.interactive:
+        if self.interactive and terminal.out_is_terminal:  # readline writes to stdout
             _line_editing()
 
     def message(self) -> str | None:

@@ -37,6 +37,12 @@ class Stream:
             yield piece
             time.sleep(self._pause)
 
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
     def close(self) -> None:
         self.closed = True
         self._reason = "interrupted"
@@ -103,6 +109,8 @@ class Chat:
         self.system, self.turns = system, 0
 
     def stream(self, text: str, **request: Any) -> Stream:
+        if text == "too long":
+            raise RequestError("the conversation is longer than the context")
         self.turns += 1
         pause = 0.05 if text == "slow" else 0
         pieces = ["word "] * 1000 if text == "slow" else [f"{self.turns}: ", repr(text)]

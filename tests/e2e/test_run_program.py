@@ -302,6 +302,19 @@ def test_a_person_chats_stops_an_answer_and_goes_on():
     assert t.code() == 0
 
 
+def test_a_refused_turn_does_not_end_the_conversation():
+    t = Terminal("chat", "m")
+    t.until("> ")
+    t.type("too long\n")
+    t.until("longer than the context")
+    t.until("> ")
+    t.type("short\n")
+    t.until("1: 'short'")
+    t.until("> ")
+    t.type("\x04")
+    assert t.code() == 0
+
+
 def test_a_first_interrupt_at_an_empty_prompt_warns_and_a_second_ends():
     t = Terminal("chat", "m")
     t.until("> ")
