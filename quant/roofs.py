@@ -19,7 +19,7 @@ from quant.memory import allocate
 from quant.pool import Pool, Row
 from quant.simd import macro, v
 from quant.simd.layout import Codes
-from quant.simd.values import A, Addr, F, W
+from quant.simd.values import A, Addr, B, F, W
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
@@ -60,8 +60,15 @@ def register_peak(kind: str) -> KernelFn:
 
     @macro
     def dots(v: Words, acc: tuple[A, ...], x: W) -> tuple[A, ...]:
-        b = v.bits_b(v.bytes_of_w(x), 0, 15)
-        return tuple(v.dot(a, b, b, codes) for a in acc)
+        b, out = v.bits_b(v.bytes_of_w(x), 0, 15), []
+        for a in acc:
+            # Operands that LLVM cannot know: else AVX2's products, the same each time, leave the loop.
+            if v.asm_register:
+                b = B([v.keep(r) for r in b.regs])
+            else:
+                b = v.or_b(b, v.bytes_of_w(W(a.regs)))
+            out.append(v.dot(a, b, b, codes))
+        return tuple(out)
 
     @macro
     def starts(v: Words) -> tuple[A, ...]:
