@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.cache.arena import HINT, Arena
 from gguf_runtime.cache.pages import POSITIONS, CacheLayer, Layout
 from gguf_runtime.errors import MachineError, RequestError
-from quant.errors import QuantError
-from quant.memory import allocate
 
-U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
 
 GONE = -1  # a page that its window has left behind
@@ -45,7 +44,7 @@ class CachePlan:
         """Memory of one sequence of n_ctx positions, window groups trimmed to their window and a step."""
         total = 0
         for window, size in zip(self.windows, self.page_bytes, strict=True):
-            kept = min(n_ctx, window + n_batch + POSITIONS) if window else n_ctx
+            kept = min(n_ctx, window + n_batch + 2 * POSITIONS) if window else n_ctx
             total += n_pages(kept) * size
         return total
 
@@ -68,74 +67,39 @@ def plan_cache(layers: Seq[CacheLayer], kind: str) -> CachePlan:
     return CachePlan(tuple(places), windows, tuple(sizes))
 
 
-class _Arena:
-    """Pages of one group: memory in blocks that grow with use, a free list, and a count of owners per page."""
-
-    def __init__(self, page_bytes: int, block_pages: int) -> None:
-        self.page_bytes = page_bytes
-        self._block_pages = block_pages
-        self._blocks: list[U8] = []
-        self._addresses: list[int] = []
-        self._free: list[int] = []
-        self._owners: list[int] = []
-
-    def take(self) -> int:
-        if not self._free:
-            self._grow()
-        page = self._free.pop()
-        self._owners[page] = 1
-        return page
-
-    def _grow(self) -> None:
-        try:
-            block = allocate(self.page_bytes * self._block_pages, huge=True)
-        except QuantError as e:
-            raise MachineError("no memory for more of the cache", hint="use a smaller context, -c N") from e
-        first = len(self._addresses)
-        self._blocks.append(block)
-        self._addresses += [block.ctypes.data + k * self.page_bytes for k in range(self._block_pages)]
-        self._owners += [0] * self._block_pages
-        self._free += range(first + self._block_pages - 1, first - 1, -1)
-
-    def share(self, page: int) -> None:
-        self._owners[page] += 1
-
-    def drop(self, page: int) -> None:
-        self._owners[page] -= 1
-        if self._owners[page] == 0:
-            self._free.append(page)
-
-    def shared(self, page: int) -> bool:
-        return self._owners[page] > 1
-
-    def address(self, page: int) -> int:
-        return self._addresses[page]
-
-    def bytes_of(self, page: int) -> U8:
-        block, k = divmod(page, self._block_pages)
-        return self._blocks[block][k * self.page_bytes : (k + 1) * self.page_bytes]
-
-    @property
-    def used(self) -> int:
-        return len(self._addresses) - len(self._free)
-
-    @property
-    def memory(self) -> int:
-        return len(self._addresses) * self.page_bytes
-
-
 class Cache:
-    """All pages of a model; makes sequences. Not locked: whoever steps the model owns it."""
+    """All pages of a model; makes sequences. Not locked: whoever steps the model owns it.
 
-    def __init__(self, plan: CachePlan, n_ctx: int, n_batch: int, block_pages: int = 8) -> None:
+    An exception may strike anywhere (Ctrl-C does): what was begun and not ended is put right by
+    counting all pages anew before the next change.
+    """
+
+    def __init__(
+        self,
+        plan: CachePlan,
+        n_ctx: int,
+        n_batch: int,
+        block_pages: int = 8,
+        limit_bytes: int | None = None,
+    ) -> None:
         self.plan = plan
         self.n_ctx = n_ctx
         self.n_batch = n_batch
-        self.arenas = [_Arena(size, block_pages) for size in plan.page_bytes]
+        self.limit_bytes = limit_bytes
+        self.arenas = [Arena(size, block_pages) for size in plan.page_bytes]
+        self._sequences: WeakSet[Sequence] = WeakSet()
+        self._changing = False
 
     def sequence(self) -> Sequence:
         """A new, empty sequence."""
-        return Sequence(self)
+        made = Sequence(self)
+        self._sequences.add(made)
+        return made
+
+    @property
+    def used_pages(self) -> int:
+        """Pages that sequences hold, over all groups."""
+        return sum(a.used for a in self.arenas)
 
     @property
     def used_bytes(self) -> int:
@@ -147,12 +111,43 @@ class Cache:
         """Bytes asked from the system."""
         return sum(a.memory for a in self.arenas)
 
+    def take(self, group: int) -> int:
+        """A page of a group; MachineError where the memory planned for the cache is used up."""
+        arena = self.arenas[group]
+        while not arena.free:
+            after = self.memory_bytes + arena.block_bytes
+            if self.limit_bytes is not None and after > self.limit_bytes and arena.memory:
+                raise MachineError(
+                    "the sequences in use take all memory that the cache may have",
+                    expected=f"at most {self.limit_bytes / 1e6:,.0f} MB",
+                    got=f"{after / 1e6:,.0f} MB",
+                    hint=HINT,
+                )
+            arena.grow()
+        return arena.take()
+
+    def begin(self) -> None:
+        """Before a change of pages; puts right what an interrupted one has left."""
+        if self._changing:
+            sequences = list(self._sequences)
+            for g, arena in enumerate(self.arenas):
+                arena.recount(p for s in sequences for p in s.pages[g] if p != GONE)
+                for s in sequences:
+                    s.tables[g][: len(s.pages[g])] = [
+                        0 if p == GONE else arena.address(p) for p in s.pages[g]
+                    ]
+        self._changing = True
+
+    def end(self) -> None:
+        """After a change that was carried out whole."""
+        self._changing = False
+
 
 class Sequence:
     """The pages of one sequence and how many positions of them are valid.
 
-    `tables[g]` lists the addresses of the group's pages for the kernels, page index by page index; entries that a
-    window has left are 0 and never read.
+    `tables[g]` lists the addresses of the group's pages for the kernels, page index by page index;
+    entries that a window has left are 0 and never read. `addresses[g]` is where `tables[g]` lies.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -161,6 +156,8 @@ class Sequence:
         self.length = 0
         self.pages: list[list[int]] = [[] for _ in cache.arenas]
         self.tables: list[I64] = [np.zeros(n, np.int64) for _ in cache.arenas]
+        self.addresses: list[int] = [int(t.ctypes.data) for t in self.tables]
+        self._own_until = 0  # positions below it lie in pages that are there and not shared
         self._closed = False
 
     def reserve(self, n: int) -> None:
@@ -168,48 +165,61 @@ class Sequence:
 
         Raises:
             RequestError: the context is full; nothing has changed.
+            MachineError: no memory for more pages; nothing that counts has changed.
         """
         if self._closed:
             raise RequestError("this sequence is closed")
         end = self.length + n
-        if end > self._cache.n_ctx:
+        if end <= self._own_until:
+            return
+        cache = self._cache
+        if end > cache.n_ctx:
             raise RequestError(
                 "the context is full",
-                expected=f"at most {self._cache.n_ctx:,} tokens",
+                expected=f"at most {cache.n_ctx:,} tokens",
                 got=f"{end:,}",
                 hint="use a larger context (-c N) or shorter input",
             )
-        for g, arena in enumerate(self._cache.arenas):
+        cache.begin()
+        for g, arena in enumerate(cache.arenas):
             pages, table = self.pages[g], self.tables[g]
             for k in range(self.length // POSITIONS, len(pages)):
                 if pages[k] != GONE and arena.shared(pages[k]):
-                    copy = arena.take()
+                    copy = cache.take(g)
                     arena.bytes_of(copy)[:] = arena.bytes_of(pages[k])
                     arena.drop(pages[k])
                     pages[k] = copy
                     table[k] = arena.address(copy)
             while len(pages) * POSITIONS < end:
-                page = arena.take()
+                page = cache.take(g)
                 table[len(pages)] = arena.address(page)
                 pages.append(page)
+        self._own_until = min(len(p) for p in self.pages) * POSITIONS
+        cache.end()
 
     def advance(self, n: int) -> None:
         """n positions were stored; pages that every window has left go back to the pool."""
+        cache = self._cache
+        before = self.length
         self.length += n
-        for g, window in enumerate(self._cache.plan.windows):
+        if before // POSITIONS == self.length // POSITIONS:
+            return  # windows let go of whole pages
+        cache.begin()
+        for g, window in enumerate(cache.plan.windows):
             if not window:
                 continue
             pages, table = self.pages[g], self.tables[g]
-            keep_from = max(0, self.length - window - self._cache.n_batch) // POSITIONS
+            keep_from = max(0, self.length - window - cache.n_batch) // POSITIONS
             k = min(keep_from, len(pages)) - 1
             while k >= 0 and pages[k] != GONE:
-                self._cache.arenas[g].drop(pages[k])
+                cache.arenas[g].drop(pages[k])
                 pages[k] = GONE
                 table[k] = 0
                 k -= 1
+        cache.end()
 
     def resumable(self, n: int) -> bool:
-        """Whether positions n, n + 1, … can be computed after `truncate(n)`: every window still holds its last keys."""
+        """Whether position n can be computed after `truncate(n)`: windows hold their last keys."""
         for g, window in enumerate(self._cache.plan.windows):
             first = max(0, n - window + 1) // POSITIONS if window else 0
             if n and any(p == GONE for p in self.pages[g][first : n_pages(n)]):
@@ -218,25 +228,33 @@ class Sequence:
 
     def truncate(self, n: int) -> None:
         """Forget positions from n on. Check `resumable(n)` first where windows are in play."""
-        for g, arena in enumerate(self._cache.arenas):
+        cache = self._cache
+        cache.begin()
+        self.length = min(self.length, n)
+        self._own_until = 0
+        for g, arena in enumerate(cache.arenas):
             pages = self.pages[g]
             while len(pages) > n_pages(n):
                 page = pages.pop()
                 self.tables[g][len(pages)] = 0
                 if page != GONE:
                     arena.drop(page)
-        self.length = min(self.length, n)
+        cache.end()
 
     def fork(self) -> Sequence:
         """A sequence with the same past; pages are shared until one of them stores into them."""
-        other = Sequence(self._cache)
-        other.length = self.length
-        for g, arena in enumerate(self._cache.arenas):
+        cache = self._cache
+        other = cache.sequence()
+        cache.begin()
+        self._own_until = 0
+        for g, arena in enumerate(cache.arenas):
             other.pages[g] = list(self.pages[g])
             other.tables[g][:] = self.tables[g]
             for page in self.pages[g]:
                 if page != GONE:
                     arena.share(page)
+        other.length = self.length
+        cache.end()
         return other
 
     def close(self) -> None:

@@ -1,0 +1,1 @@
+"""The engine: a model in memory, the steps it makes, sequences, answers and conversations."""

@@ -1,26 +1,37 @@
-"""The two ways to compute: kernels on a tape, or everything from plain numpy in float64 (`GGUF_RUNTIME_EXACT=1`).
+"""The two ways to compute: kernels on a tape, or plain numpy in float64 (`GGUF_RUNTIME_EXACT=1`).
 
-Both take flat batches and give float32 logits; sessions, sampling and text do not know which one they run on.
+Both take flat batches and give float32 logits; sessions, sampling and text do not know which one
+they run on. One caller at a time has the turn: `with backend.turn(): …`.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.engine.border import BORDER, machine_error
 from gguf_runtime.engine.step import Entry, Stepper
+from gguf_runtime.errors import MachineError, RequestError
+from quant.errors import QuantError
 
 if TYPE_CHECKING:
+    from gguf_runtime.engine.profile import Recorder
     from gguf_runtime.engine.sampler import Sampler
     from gguf_runtime.graph.exact import Exact, ExactSequence
     from gguf_runtime.sampling import Sampling
 
 F32 = NDArray[np.float32]
+Check = Callable[[], None]
+
+HANDOVER_S = 100e-6  # how long one who had the turn stands back for those who wait
 
 
 class Positions(Protocol):
@@ -41,67 +52,172 @@ class Positions(Protocol):
         """Give its memory back."""
 
 
-class Backend(Protocol):
-    """What sessions need."""
+class Backend:
+    """What sessions need; the subclasses compute.
 
-    lock: threading.RLock
+    n_ctx      most positions of a sequence
+    n_batch    most tokens of a step; n_outputs: most of them that can want logits
+    """
+
     n_vocab: int
     n_embd: int
     n_ctx: int
     n_batch: int
     n_outputs: int
 
+    def __init__(self) -> None:
+        # Taken by `with` alone: a lock written in C is never left locked by Ctrl-C.
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._closed = False
+        self._dropped: deque[Positions] = deque()
+        self._queue: set[int] = set()
+
+    # ---- whose turn it is ----------------------------------------------------------------------
+
+    def turn(self) -> AbstractContextManager[Any]:
+        """The lock under which everything here is called.
+
+        Raises:
+            MachineError: this process was forked from the one that loaded the model.
+            RequestError: the model is closed.
+        """
+        if self._pid != os.getpid():
+            # A thread of the parent may hold the lock for ever, so it is not even looked at.
+            raise MachineError(
+                "a model cannot be used in a process that was forked after it was loaded",
+                hint="load the model in the child, or start it with the spawn method",
+            )
+        if self._closed:
+            raise closed()
+        return self._lock
+
+    def line_up(self) -> None:
+        """Before a turn that is one of many: others who wait go first. `leave` afterwards."""
+        if self._queue:
+            time.sleep(HANDOVER_S)
+        self._queue.add(threading.get_ident())
+
+    def leave(self) -> None:
+        """The turn is over, or was never had."""
+        self._queue.discard(threading.get_ident())
+
+    # ---- sequences -----------------------------------------------------------------------------
+
     def sequence(self) -> Any:
         """An empty sequence."""
+        raise NotImplementedError
 
-    def step(self, entries: Sequence[Entry], check: Callable[[], None] | None = None) -> tuple[F32, F32]:
+    def drop(self, sequence: Positions) -> None:
+        """Give a sequence back. Takes no lock, so that finalizers and signal handlers may call it.
+
+        Its pages are free when somebody wants some.
+        """
+        self._dropped.append(sequence)
+
+    def sweep(self) -> None:
+        """Take back what was dropped; the caller has the turn."""
+        while self._dropped:
+            self._dropped[0].close()
+            self._dropped.popleft()
+
+    @property
+    def used_pages(self) -> int:
+        """Pages of the cache that sequences hold."""
+        return 0
+
+    # ---- computing -----------------------------------------------------------------------------
+
+    def step(
+        self,
+        entries: Sequence[Entry],
+        check: Check | None = None,
+        recorder: Recorder | None = None,
+    ) -> tuple[F32, F32]:
         """See `Stepper.step`."""
+        raise NotImplementedError
 
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
         """Choose a token from a row of logits of the last step."""
-
-    def drop(self, sequence: Positions) -> None:
-        """Give a sequence back later, from a finalizer."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Release threads and memory."""
+        """Release threads and memory; idempotent, and nothing in a forked process."""
+        if self._closed or self._pid != os.getpid():
+            return
+        with self._lock:
+            self._closed = True
+            self._dropped.clear()
+            self._release()
+
+    def _release(self) -> None:
+        pass
 
 
-class KernelBackend:
-    """Kernels, one step at a time, under one lock."""
+class KernelBackend(Backend):
+    """Kernels, one step at a time."""
 
     def __init__(self, stepper: Stepper, sampler: Sampler) -> None:
-        self.lock = threading.RLock()
-        self.stepper, self.sampler = stepper, sampler
+        super().__init__()
+        self._stepper: Stepper | None = stepper
+        self._sampler: Sampler | None = sampler
         graph = stepper.loaded.arch.graph
         self.n_vocab, self.n_embd = graph.n_vocab, graph.n_embd
         self.n_ctx = stepper.loaded.n_ctx
         self.n_batch, self.n_outputs = stepper.n_batch, stepper.n_outputs
-        self._dropped: deque[Positions] = deque()
+
+    @property
+    def stepper(self) -> Stepper:
+        """What runs batches; RequestError after `close`."""
+        if self._stepper is None:
+            raise closed()
+        return self._stepper
 
     def sequence(self) -> Any:
-        return self.stepper.cache.sequence()
+        """An empty sequence."""
+        with self.turn():
+            return self.stepper.cache.sequence()
 
-    def step(self, entries: Sequence[Entry], check: Callable[[], None] | None = None) -> tuple[F32, F32]:
-        while self._dropped:
-            self._dropped.pop().close()
-        return self.stepper.step(entries, check)
+    @property
+    def used_pages(self) -> int:
+        """Pages of the cache that sequences hold."""
+        with self.turn():
+            self.sweep()
+            return self.stepper.cache.used_pages
+
+    def step(
+        self,
+        entries: Sequence[Entry],
+        check: Check | None = None,
+        recorder: Recorder | None = None,
+    ) -> tuple[F32, F32]:
+        """See `Stepper.step`."""
+        if self._dropped:
+            self.sweep()
+        try:
+            return self.stepper.step(entries, check, recorder)
+        except QuantError as e:
+            raise machine_error(e) from e
 
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
-        return self.sampler.pick(logits, sampling, position)
+        """Choose a token by the kernels."""
+        if self._sampler is None:
+            raise closed()
+        try:
+            return self._sampler.pick(logits, sampling, position)
+        except QuantError as e:
+            raise machine_error(e) from e
 
     def roofs(self) -> tuple[float, float]:
         """Measured now: bytes per second from memory, int8 multiply-adds per second, all threads."""
         from quant.roofs import measure
 
-        return measure(self.stepper.loaded.pool)
+        with self.turn(), BORDER:
+            return measure(self.stepper.loaded.pool)
 
-    def drop(self, sequence: Positions) -> None:
-        self._dropped.append(sequence)
-
-    def close(self) -> None:
-        with self.lock:
-            self.stepper.loaded.pool.close()
+    def _release(self) -> None:
+        self.stepper.loaded.pool.close()
+        self._stepper = self._sampler = None
 
 
 class _ExactPositions:
@@ -127,37 +243,51 @@ class _ExactPositions:
         self.inner.truncate(0)
 
 
-class ExactBackend:
+class ExactBackend(Backend):
     """Float64 numpy: slow, simple, the truth for tests."""
 
-    def __init__(self, exact: Exact, n_ctx: int) -> None:
-        self.lock = threading.RLock()
-        self.exact = exact
+    def __init__(self, exact: Exact, n_ctx: int, n_tokens: int) -> None:
+        super().__init__()
+        self.exact, self._n_tokens = exact, n_tokens
         self.n_vocab, self.n_embd = exact.graph.n_vocab, exact.graph.n_embd
         self.n_ctx, self.n_batch, self.n_outputs = n_ctx, 64, 64
 
     def sequence(self) -> Any:
-        return _ExactPositions(self.exact.sequence())
+        """An empty sequence."""
+        with self.turn():
+            return _ExactPositions(self.exact.sequence())
 
-    def step(self, entries: Sequence[Entry], check: Callable[[], None] | None = None) -> tuple[F32, F32]:
+    def step(
+        self,
+        entries: Sequence[Entry],
+        check: Check | None = None,
+        recorder: Recorder | None = None,
+    ) -> tuple[F32, F32]:
+        """See `Stepper.step`; nothing is recorded."""
+        self.sweep()
+        before = [(e.sequence, e.sequence.length) for e in entries]
         logits, hidden = [], []
-        for e in entries:
-            sequence: Any = e.sequence
-            l, h = self.exact.forward(sequence.inner, list(e.ids), list(e.outputs))
-            logits.append(l)
-            hidden.append(h)
-        if check is not None:
-            check()
-        out = np.concatenate(logits), np.concatenate(hidden)
-        return out[0].astype(np.float32), out[1].astype(np.float32)
+        try:
+            for e in entries:
+                sequence: Any = e.sequence
+                l, h = self.exact.forward(sequence.inner, list(e.ids), list(e.outputs))
+                logits.append(l)
+                hidden.append(h)
+            if check is not None:
+                check()
+        except BaseException:
+            for s, n in before:
+                s.truncate(n)
+            raise
+        return np.concatenate(logits).astype(np.float32), np.concatenate(hidden).astype(np.float32)
 
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
+        """Choose a token in numpy."""
         from gguf_runtime.engine.sampler import pick_plain
 
-        return pick_plain(logits, sampling, position)
+        return pick_plain(logits[: self._n_tokens], sampling, position)
 
-    def drop(self, sequence: Positions) -> None:
-        sequence.close()
 
-    def close(self) -> None:
-        """Nothing to release."""
+def closed() -> RequestError:
+    """Why nothing can be asked of a closed model."""
+    return RequestError("the model is closed", hint="load it again: Model(path)")

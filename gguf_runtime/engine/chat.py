@@ -9,27 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from gguf_runtime.engine.completion import Completion
 from gguf_runtime.engine.prompt import after
 from gguf_runtime.engine.session import Session
 from gguf_runtime.engine.stream import Stream
-from gguf_runtime.errors import RequestError
+from gguf_runtime.errors import RequestError, show
 
 if TYPE_CHECKING:
     from gguf_runtime.engine.model import Model
+    from gguf_runtime.engine.request import Request
 
 Message = dict[str, Any]
 
+NEVER = "\0"  # no rendering begins with it
+
 
 class Chat:
-    """Made by `Model.chat()`; `messages` is the conversation so far."""
+    """Made by `Model.chat()`; `messages` is the conversation so far. For one thread at a time."""
 
-    def __init__(self, model: Model, system: str | None = None, messages: Sequence[Message] = ()) -> None:
+    def __init__(
+        self, model: Model, system: str | None = None, messages: Sequence[Message] = ()
+    ) -> None:
         self._model = model
         self._session: Session = model.session()
         self._text = ""  # what the session has read, as rendered, and answers as decoded
         self._read: list[int] = []
+        self._stream: ref[Stream] | None = None
         self.messages: list[Message] = [dict(m) for m in messages]
         if system is not None:
             self.messages.insert(0, {"role": "system", "content": system})
@@ -41,30 +48,43 @@ class Chat:
             pass
         return stream.result
 
-    def stream(self, text: str, *, events: bool = False, **options: Any) -> Stream:
-        """One turn, as it comes. A turn that is stopped stays in the conversation with what it said.
+    def stream(
+        self, text: str, *, events: bool = False, profile: bool = False, **options: Any
+    ) -> Stream:
+        """One turn, as it comes; the answer before it is ended, if it was not.
+
+        A turn that is stopped stays in the conversation with what it said, unless it was stopped
+        before the message was read, or failed.
 
         Raises:
-            RequestError: the conversation does not fit the context any more, or an option is wrong; the message is
-                then not part of the conversation.
+            RequestError: the conversation does not fit the context any more, or an option is
+                wrong; the message is then not part of the conversation.
         """
+        if not isinstance(text, str):
+            raise RequestError("a message is a text", got=show(text))
+        self._end_stream()
+        request = self._model.request(templated=True, **options)
         self.messages.append({"role": "user", "content": text})
         try:
-            return self._begin(events, options)
+            stream = self._begin(request, events, profile)
         except BaseException:
             self.messages.pop()
             raise
+        self._stream = ref(stream)
+        return stream
 
     def fork(self) -> Chat:
-        """A conversation with the same past."""
+        """A conversation with the same past; an answer that is being given is ended first."""
+        self._end_stream()
         twin = object.__new__(Chat)
         twin._model, twin._session = self._model, self._session.fork()
-        twin._text, twin._read = self._text, list(self._read)
+        twin._text, twin._read, twin._stream = self._text, list(self._read), None
         twin.messages = [dict(m) for m in self.messages]
         return twin
 
     def close(self) -> None:
         """Give the cache pages back."""
+        self._end_stream()
         self._session.close()
 
     def __enter__(self) -> Chat:
@@ -76,41 +96,45 @@ class Chat:
     def __repr__(self) -> str:
         return f"<Chat, {len(self.messages)} messages, {len(self._session)} tokens>"
 
-    def _begin(self, events: bool, options: dict[str, Any]) -> Stream:
+    def _end_stream(self) -> None:
+        stream = self._stream() if self._stream is not None else None
+        if stream is not None:
+            stream.close()
+
+    def _begin(self, request: Request, events: bool, profile: bool) -> Stream:
         prompter = self._model.prompter
         segments = prompter.segments(self.messages)
         rendered = "".join(text for text, _ in segments)
-        goes_on = bool(self._read) and rendered.startswith(self._text)
-        if goes_on:
-            whole = self._read + prompter.encode(after(segments, len(self._text)), start=False)
+        if self._read and rendered.startswith(self._text):
+            rest = after(segments, len(self._text))
+            whole = self._read + prompter.encode(rest, start=False)
         else:
             whole = prompter.encode(segments)
-        keep = common(self._session.ids, whole)
         limit = self._model.context
         if len(whole) > limit:
             raise RequestError(
                 "the conversation is longer than the context",
                 expected=f"at most {limit:,} tokens",
-                got=f"{len(whole):,}",
+                got=f"{len(whole):,}, {len(whole) - limit:,} too many",
                 hint="start a new conversation, or use a larger context (-c N)",
             )
-        # The last token is read again if need be: its logits choose the first token of the answer.
-        self._session.truncate(min(keep, len(whole) - 1))
-        request = self._model.request(templated=True, **options)
+        # The last token is read again if need be: its logits choose the first of the answer.
+        self._session.truncate(min(common(self._session.ids, whole), len(whole) - 1))
 
         def finished(out: Completion) -> None:
-            said = out.text
-            if self._session.ids[: len(whole)] != whole:  # the prompt was not read to its end
+            if out.finish_reason == "error" or self._session.ids[: len(whole)] != whole:
                 self.messages.pop()
                 return
-            self.messages.append({"role": "assistant", "content": said})
+            self.messages.append({"role": "assistant", "content": out.text})
             self._read = whole + out.ids
-            decoded = self._model.detokenize(out.ids)
-            # A stop string was cut off what is shown; then the next turn compares ids instead.
-            self._text = rendered + decoded if decoded == said else "\0"
+            # A stop string was cut off what is shown: then the next turn compares ids instead.
+            exact = self._model.detokenize(out.ids) == out.text
+            self._text = rendered + out.text if exact else NEVER
 
         new = whole[len(self._session.ids) :]
-        return self._model.start(self._session, new, request, finished, events=events)
+        return self._model.start(
+            self._session, new, request, finished, events=events, profile=profile
+        )
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:

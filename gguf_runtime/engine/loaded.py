@@ -119,7 +119,10 @@ class Loaded:
             {w: int(x.ctypes.data) for w, x in self._vectors.items()},
             self.buffers,
             self.header,
-            {r: Tables(int(c.ctypes.data), int(s.ctypes.data)) for r, (c, s) in self._ropes.items()},
+            {
+                r: Tables(int(c.ctypes.data), int(s.ctypes.data))
+                for r, (c, s) in self._ropes.items()
+            },
             scratch,
             pool.threads,
         )
@@ -180,20 +183,23 @@ class Loaded:
         return out
 
     def _rope_memory(self) -> dict[Rope, tuple[F32, F32]]:
-        ropes: dict[Rope, None] = {}
-        for row in self.plan.rows:
-            if isinstance(row, RotateRow):
-                ropes[row.rope] = None
-            elif isinstance(row, StoreRow):
-                ropes.update({r: None for r in (row.q_rope, row.k_rope) if r is not None})
         out: dict[Rope, tuple[F32, F32]] = {}
-        for rope in ropes:
+        for rope in ropes_of(self.plan):
             shape = (self.n_ctx, rope.n_rot // 2)
             size = 4 * shape[0] * shape[1]
-            cos, sin = (allocate(size + 64)[:size].view(np.float32).reshape(shape) for _ in range(2))
+            cos, sin = (
+                allocate(size + 64)[:size].view(np.float32).reshape(shape) for _ in range(2)
+            )
             out[rope] = cos, sin
         return out
 
 
-__all__ = ["Embedding", "Loaded", "scratch_bytes"]
-__all__ = ["Embedding", "Loaded", "scratch_bytes"]
+def ropes_of(plan: Plan) -> list[Rope]:
+    """The ropes of a plan, each once."""
+    ropes: dict[Rope, None] = {}
+    for row in plan.rows:
+        if isinstance(row, RotateRow):
+            ropes[row.rope] = None
+        elif isinstance(row, StoreRow):
+            ropes.update({r: None for r in (row.q_rope, row.k_rope) if r is not None})
+    return list(ropes)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gguf_runtime.engine.backend import Backend, KernelBackend
 from gguf_runtime.engine.completion import Completion
@@ -13,40 +14,51 @@ from gguf_runtime.engine.completion import Completion
 if TYPE_CHECKING:
     from gguf_runtime.graph.tape import RowFacts
 
+F64 = NDArray[np.float64]
 Finished = Callable[[Completion], None]
 
 
 class Recorder:
-    """Seconds of every row, tokens and steps, for steps of many tokens and of few."""
+    """Seconds of every row, tokens and steps, for steps of many tokens and of one."""
 
     def __init__(self, n_rows: int) -> None:
         self.seconds = {k: np.zeros(n_rows, np.float64) for k in ("prompt", "answer")}
         self.tokens = {"prompt": 0, "answer": 0}
         self.outputs = {"prompt": 0, "answer": 0}
         self.steps = {"prompt": 0, "answer": 0}
+        self._now = np.zeros(n_rows, np.float64)
 
-    def add(self, seconds: np.ndarray, tokens: int, outputs: int) -> None:
-        """One step."""
+    def add(self, first: int, seconds: F64) -> None:
+        """Rows of a step from `first` on."""
+        self._now[first : first + len(seconds)] = seconds
+
+    def count(self, tokens: int, outputs: int) -> None:
+        """The step was carried out whole."""
         k = "prompt" if tokens > 1 else "answer"
-        self.seconds[k] += seconds
+        self.seconds[k] += self._now
         self.tokens[k] += tokens
         self.outputs[k] += outputs
         self.steps[k] += 1
 
 
-def profiled(backend: Backend, finished: Finished) -> Finished:
-    """Start recording; the returned callback writes the table into the completion."""
+def profiled(backend: Backend, finished: Finished) -> tuple[Recorder | None, Finished]:
+    """A recorder, and what writes its table into the completion at the end.
+
+    Exact arithmetic has no rows to time.
+    """
     if not isinstance(backend, KernelBackend):
-        return finished
-    stepper = backend.stepper
-    recorder = stepper.recorder = Recorder(len(stepper.loaded.tape))
+        return None, finished
+    rows = backend.stepper.loaded.tape.rows
+    recorder = Recorder(len(rows))
 
     def done(out: Completion) -> None:
-        stepper.recorder = None
-        out.profile = table(stepper.loaded.tape.rows, recorder, backend.roofs())
-        finished(out)
+        try:
+            if out.finish_reason not in ("interrupted", "error"):
+                out.profile = table(rows, recorder, backend.roofs())
+        finally:
+            finished(out)
 
-    return done
+    return recorder, done
 
 
 def table(rows: list[RowFacts], r: Recorder, roofs: tuple[float, float]) -> str:
@@ -72,20 +84,20 @@ def _head(phase: str, r: Recorder) -> str:
 
 def _phase(rows: list[RowFacts], r: Recorder, phase: str, roofs: tuple[float, float]) -> list[str]:
     groups: dict[str, list[float]] = {}
-    for fact, s in zip(rows, r.seconds[phase], strict=True):
+    for fact, s in zip(rows, r.seconds[phase].tolist(), strict=True):
         n = r.tokens[phase] if fact.counts == "tokens" else r.outputs[phase]
         steps = r.steps[phase] if n else 0
-        g = groups.setdefault(_kind(fact), [0, 0.0, 0.0, 0.0])
+        g = groups.setdefault(_kind(fact), [0.0, 0.0, 0.0, 0.0])
         g[0] += 1
-        g[1] += float(s)
+        g[1] += s
         g[2] += fact.n_bytes * steps
         g[3] += fact.n_macs * n
     total = sum(g[1] for g in groups.values()) or 1.0
     lines = []
-    for name, (n, s, n_bytes, macs) in sorted(groups.items(), key=lambda x: -x[1][1]):
+    for name, (count, s, n_bytes, macs) in sorted(groups.items(), key=lambda x: -x[1][1]):
         if s <= 0:
             continue
-        line = f"  {name:<44}{n:>5.0f}{s * 1e3:>10.2f}{100 * s / total:>7.1f}%"
+        line = f"  {name:<44}{count:>5.0f}{s * 1e3:>10.2f}{100 * s / total:>7.1f}%"
         if macs:
             rates = n_bytes / s, macs / s
             share = max(rates[0] / roofs[0], rates[1] / roofs[1])

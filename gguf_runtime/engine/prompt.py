@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.engine.completion import Notice
-from gguf_runtime.errors import RequestError
+from gguf_runtime.errors import RequestError, show
 from gguf_runtime.text.template import Template
 
 if TYPE_CHECKING:
@@ -29,14 +29,18 @@ def read_template(file: GGUFFile, tokenizer: Tokenizer) -> Template | None:
     source = file.metadata.get("tokenizer.chat_template")
     if not source:
         return None
+    if isinstance(source, bytes):
+        source = source.decode("utf-8", "replace")
     if not isinstance(source, str):
-        source = bytes(source).decode("utf-8", "replace")
+        return None
 
     def text(i: int | None) -> str:
         return "" if i is None else tokenizer.piece(i, special=True).decode("utf-8", "replace")
 
     eos = file.metadata.get("tokenizer.ggml.eos_token_id")
-    return Template(source, text(tokenizer.bos_id), text(int(eos) if isinstance(eos, int) else None))
+    return Template(
+        source, text(tokenizer.bos_id), text(int(eos) if isinstance(eos, int) else None)
+    )
 
 
 class Prompter:
@@ -45,6 +49,38 @@ class Prompter:
     def __init__(self, tokenizer: Tokenizer, template: Template | None) -> None:
         self.tokenizer, self.template = tokenizer, template
 
+    def ids(
+        self,
+        prompt: str | bytes | None,
+        messages: Sequence[Message] | None,
+        *,
+        raw: bool,
+        bos: bool,
+        special: bool,
+    ) -> tuple[list[int], bool, tuple[Notice, ...]]:
+        """What a request reads, whether a template made it, and what has to be said about it."""
+        if (prompt is None) == (messages is None):
+            raise RequestError(
+                "give either a prompt or messages", got="neither" if prompt is None else "both"
+            )
+        if messages is not None:
+            if raw:
+                raise RequestError("messages need the template, which raw leaves out")
+            return self.encode(self.segments(messages)), True, ()
+        if not isinstance(prompt, str | bytes):
+            raise RequestError("a prompt is a text", got=show(prompt))
+        if raw or self.template is None:
+            ids = self.plain(prompt, bos=bos, special=special)
+            return ids, False, () if raw else (NO_TEMPLATE,)
+        try:
+            text = prompt.decode() if isinstance(prompt, bytes) else prompt
+        except UnicodeDecodeError as e:
+            raise RequestError(
+                f"byte {e.start:,} of the prompt is not UTF-8",
+                hint="a chat template takes text; raw=True continues any bytes",
+            ) from None
+        return self.encode(self.segments([{"role": "user", "content": text}])), True, ()
+
     def plain(self, text: str | bytes, *, bos: bool = True, special: bool = False) -> list[int]:
         """Text to be continued; `bos` adds what the file puts before a text."""
         ids = self.tokenizer.encode(text, parse_special=special)
@@ -52,12 +88,26 @@ class Prompter:
 
     def segments(self, messages: Sequence[Message], **options: Any) -> list[Segment]:
         """The rendered conversation."""
+        listed: Any = messages
+        if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence):
+            raise RequestError("messages are a list of role and content", got=show(messages))
+        if not messages:
+            raise RequestError("there are no messages")
+        for k, m in enumerate(listed):
+            if not isinstance(m, Mapping) or not isinstance(m.get("role"), str):
+                raise RequestError(
+                    f"message {k} has no role", expected="a role and content", got=show(m)
+                )
+        return self.refuse_without_template().segments(messages, self.tokenizer, **options)
+
+    def refuse_without_template(self) -> Template:
+        """The template; RequestError where the file has none."""
         if self.template is None:
             raise RequestError(
                 "this model has no chat template, so it takes no messages",
-                hint="give a plain prompt instead",
+                hint="complete a text instead: gguf-runtime run MODEL --raw TEXT",
             )
-        return self.template.segments(messages, self.tokenizer, **options)
+        return self.template
 
     def encode(self, segments: Sequence[Segment], *, start: bool = True) -> list[int]:
         """Ids of a rendered conversation, or (start=False) of what follows in one.

@@ -1,22 +1,24 @@
 """A sequence with its tokens: feed, fork, truncate.
 
-The one place where tokens become cache positions. Feeding is chunked by the engine's batch size; an interrupted feed
-keeps the chunks that were finished, and `ids` says which tokens those are.
+The one place where tokens become cache positions. Feeding is chunked by the engine's batch size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.engine.border import BORDER
+from gguf_runtime.engine.checks import token_ids, whole
 from gguf_runtime.engine.step import Entry
 from gguf_runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from gguf_runtime.engine.backend import Backend
+    from gguf_runtime.engine.profile import Recorder
 
 F32 = NDArray[np.float32]
 Outputs = Literal["all", "last", "none"] | Sequence[int]
@@ -27,10 +29,12 @@ Told = Callable[[int], None]  # tokens read so far
 class Session:
     """Your own decoding loop: `feed` ids, get logits.
 
-    Made by `Model.session()`; usable from several threads, one call at a time. `ids` lists what the session holds.
+    Made by `Model.session()`; usable from several threads, one call at a time. `ids` lists what the
+    session holds.
     """
 
     def __init__(self, backend: Backend) -> None:
+        self._closed = True  # until there is something to give back
         self._backend = backend
         self._sequence = backend.sequence()
         self.ids: list[int] = []
@@ -43,7 +47,7 @@ class Session:
         return f"<Session of {len(self.ids):,} tokens{', closed' if self._closed else ''}>"
 
     def feed(self, ids: Sequence[int]) -> F32:
-        """Append tokens.
+        """Append tokens: all of them, or none where an exception (Ctrl-C too) ends the call.
 
         Args:
             ids: at least one token id.
@@ -52,11 +56,25 @@ class Session:
             float32 (n_vocab,), new: the logits after the last of them.
 
         Raises:
-            RequestError: no ids, an id outside the vocabulary, or the context is full (nothing is appended).
+            RequestError: no ids, an id outside the vocabulary, the context is full, or the model's
+                numbers are none.
         """
-        with self._backend.lock:
-            logits, _ = self.extend(ids, "last")
-            return logits[0].copy()
+        backend = self._backend
+        backend.line_up()
+        try:
+            with backend.turn():
+                before = len(self.ids)
+                try:
+                    logits, _ = self.extend(ids, "last")
+                    refuse_nan(logits)
+                except BaseException:
+                    del self.ids[before:]
+                    self._shorten()
+                    raise
+                last: F32 = logits[0]
+                return last
+        finally:
+            backend.leave()
 
     def extend(
         self,
@@ -66,80 +84,76 @@ class Session:
         chunk: int | None = None,
         check: Check | None = None,
         told: Told | None = None,
+        recorder: Recorder | None = None,
+        want: Literal["logits", "hidden"] = "logits",
+        view: bool = False,
     ) -> tuple[F32, F32]:
-        """Append tokens and collect (logits, hidden) of those that are wanted.
+        """Append tokens and collect (logits, hidden) of those that are wanted; one of them empty.
 
-        With outputs "last" the result is a view that the next step overwrites; otherwise it is new. The caller holds
-        the backend's lock.
+        What an exception leaves: the chunks that were finished, as `ids` says. The caller has the
+        backend's turn. With `view` the result of one step may be memory that the next overwrites.
         """
         self._refuse_closed()
-        wanted = checked_ids(ids, self._backend.n_vocab)
+        wanted = token_ids(ids, self._backend.n_vocab)
         if not wanted:
             raise RequestError("there are no tokens to read", expected="at least one id")
         self._room(len(wanted))
-        if self._sequence.length < len(self.ids):  # positions that a window had left behind
-            past = self.ids[self._sequence.length :]
-            self._walk(past, [], None, check, None, record=False)
+        self._agree()
         if outputs == "last":
-            picks: Sequence[int] = [len(wanted) - 1]
+            picks: Sequence[int] = (len(wanted) - 1,)
         elif outputs == "all":
             picks = range(len(wanted))
         else:
-            picks = [] if outputs == "none" else sorted(outputs)
-        return self._walk(wanted, picks, chunk, check, told, record=True)
-
-    def _walk(
-        self,
-        ids: list[int],
-        picks: Sequence[int],
-        chunk: int | None,
-        check: Check | None,
-        told: Told | None,
-        *,
-        record: bool,
-    ) -> tuple[F32, F32]:
+            picks = () if outputs == "none" else sorted(outputs)
         backend = self._backend
-        size = min(chunk or backend.n_batch, backend.n_batch)
-        parts: list[tuple[F32, F32]] = []
-        marks = list(picks)
+        if len(wanted) == 1 and view:
+            pair = backend.step([Entry(self._sequence, wanted, (0,))], check, recorder)
+            self.ids += wanted
+            return pair
+        with BORDER:
+            out = np.empty(
+                (len(picks), backend.n_vocab if want == "logits" else backend.n_embd), np.float32
+            )
         at = k = 0
-        while at < len(ids):
-            n = min(size, len(ids) - at)
-            end = k
-            while end < len(marks) and marks[end] < at + n:
-                end += 1
-            if end - k > backend.n_outputs:  # fewer tokens, so that their logits fit
-                end = k + backend.n_outputs
-                n = marks[end - 1] - at + 1
-            rows = [m - at for m in marks[k:end]]
-            logits, hidden = backend.step([Entry(self._sequence, ids[at : at + n], rows)], check)
-            if record:
-                self.ids += ids[at : at + n]
-            at, k = at + n, end
+        for n, rows in _chunks(len(wanted), picks, chunk or backend.n_batch, backend):
+            part = wanted[at : at + n]
+            pair = backend.step([Entry(self._sequence, part, rows)], check, recorder)
+            out[k : k + len(rows)] = pair[0 if want == "logits" else 1]
+            self.ids += part
+            at, k = at + n, k + len(rows)
             if told is not None:
                 told(at)
-            if len(marks) > 1:
-                parts.append((logits.copy(), hidden.copy()))
-            elif rows:
-                parts.append((logits, hidden))
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return np.zeros((0, backend.n_vocab), np.float32), np.zeros((0, backend.n_embd), np.float32)
-        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        other = np.empty((0, 0), np.float32)
+        return (out, other) if want == "logits" else (other, out)
+
+    def _agree(self) -> None:
+        """Make the cache hold what `ids` says: an exception, or a window, may have parted them."""
+        self._shorten()
+        sequence, backend = self._sequence, self._backend
+        past = self.ids[sequence.length :]
+        for k in range(0, len(past), backend.n_batch):
+            backend.step([Entry(sequence, past[k : k + backend.n_batch])])
+
+    def _shorten(self) -> None:
+        """Take from the cache what is behind `ids`; all, where that is not a place to go on."""
+        n = len(self.ids)
+        if self._sequence.length > n:
+            self._sequence.truncate(n if self._sequence.resumable(n) else 0)
 
     def truncate(self, n: int) -> None:
-        """Forget all tokens from the n-th on; RequestError if n is not within 0 … len."""
-        if not 0 <= n <= len(self.ids):
-            raise RequestError("no such length", expected=f"0 to {len(self.ids):,}", got=f"{n:,}")
-        with self._backend.lock:
+        """Forget all tokens from the n-th on; RequestError if n is not within 0 … len.
+
+        Where a window has let go of what position n needs, the next `feed` reads the past again.
+        """
+        with self._backend.turn():
             self._refuse_closed()
+            n = whole("no such length", n, 0, len(self.ids))
             del self.ids[n:]
-            self._sequence.truncate(n if self._sequence.resumable(n) else 0)
+            self._shorten()
 
     def fork(self) -> Session:
         """A session with the same past; what follows in one does not show in the other."""
-        with self._backend.lock:
+        with self._backend.turn():
             self._refuse_closed()
             other = object.__new__(Session)
             other._backend = self._backend
@@ -149,11 +163,10 @@ class Session:
             return other
 
     def close(self) -> None:
-        """Give the cache pages back; idempotent."""
-        with self._backend.lock:
-            if not self._closed:
-                self._closed = True
-                self._sequence.close()
+        """Give the cache pages back; idempotent, and never waits."""
+        if not self._closed:
+            self._closed = True
+            self._backend.drop(self._sequence)
 
     def __enter__(self) -> Session:
         return self
@@ -162,10 +175,8 @@ class Session:
         self.close()
 
     def __del__(self) -> None:
-        # Pages are only lists here: no lock is needed, and none may be taken by a finalizer.
         if not getattr(self, "_closed", True):
-            self._closed = True
-            self._backend.drop(self._sequence)
+            self.close()
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -182,14 +193,26 @@ class Session:
             )
 
 
-def checked_ids(ids: Sequence[int], n_vocab: int) -> list[int]:
-    """Token ids as plain ints; RequestError names the first that is outside the vocabulary."""
-    out = [int(i) for i in ids]
-    for k, i in enumerate(out):
-        if not 0 <= i < n_vocab:
-            raise RequestError(
-                f"token id at index {k} is outside the vocabulary",
-                expected=f"0 to {n_vocab - 1:,}",
-                got=f"{i:,}",
-            )
-    return out
+def _chunks(n: int, picks: Sequence[int], size: int, backend: Backend) -> Any:
+    """(tokens, their outputs) of every step: fewer tokens where their logits would not fit."""
+    size = min(size, backend.n_batch)
+    at = k = 0
+    while at < n:
+        m = min(size, n - at)
+        end = k
+        while end < len(picks) and picks[end] < at + m:
+            end += 1
+        if end - k > backend.n_outputs:
+            end = k + backend.n_outputs
+            m = picks[end - 1] - at + 1
+        yield m, [p - at for p in picks[k:end]]
+        at, k = at + m, end
+
+
+def refuse_nan(logits: F32) -> None:
+    """RequestError for logits that are no numbers."""
+    if not np.isfinite(logits).all():
+        raise RequestError(
+            "the model gave logits that are not numbers",
+            hint="the file may be damaged: gguf-runtime inspect FILE",
+        )

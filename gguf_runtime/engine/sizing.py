@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gguf_runtime.cache.pool import CachePlan
+from gguf_runtime.engine.checks import whole
 from gguf_runtime.engine.completion import Notice
-from gguf_runtime.engine.loaded import scratch_bytes
+from gguf_runtime.engine.loaded import ropes_of, scratch_bytes
 from gguf_runtime.errors import MachineError, RequestError
 from gguf_runtime.graph.memory import slot_bytes
 from gguf_runtime.graph.plan import Plan
@@ -19,6 +20,7 @@ from quant import cpu
 N_BATCH = 512  # most tokens of a step
 LOGITS_BYTES = 32 << 20  # most memory for the logits of a step
 SMALLEST_CONTEXT = 512
+MAX_THREADS = 1024
 RESERVE = 64 << 20  # the interpreter, numpy and kernels
 
 Context = int | Literal["max"] | None
@@ -51,6 +53,11 @@ class MemoryPlan:
         """Whether the machine has room for it."""
         return self.total <= self.available
 
+    @property
+    def cache_limit(self) -> int:
+        """What all sequences together may take."""
+        return max(self.cache, self.available - self.weights - self.buffers)
+
 
 def default_threads(asked: int | None) -> int:
     """Threads asked for, else GGUF_RUNTIME_THREADS, else the physical performance cores that are allowed."""
@@ -63,9 +70,7 @@ def default_threads(asked: int | None) -> int:
         asked = int(text)
     if asked is None:
         return cpu.cores().threads
-    if not 1 <= asked <= 1024:
-        raise RequestError("no such number of threads", expected="1 to 1024", got=asked)
-    return asked
+    return whole("no such number of threads", asked, 1, MAX_THREADS)
 
 
 def n_outputs(n_vocab: int, n_batch: int) -> int:
@@ -83,9 +88,10 @@ class Sizer:
 
     def __init__(self, plan: Plan, cache: CachePlan, threads: int, max_memory: int | None) -> None:
         self._plan, self._cache, self._threads = plan, cache, threads
-        self._weights = sum(
-            -(-w.rows // 16) * 16 * w.qtype.row_bytes(w.k) for w in plan.matrices()
-        )
+        self._weights = sum(-(-w.rows // 16) * 16 * w.qtype.row_bytes(w.k) for w in plan.matrices())
+        self._asked = max_memory
+        if max_memory is not None:
+            max_memory = whole("no such amount of memory, in bytes", max_memory, 1)
         free = cpu.memory().available_bytes - RESERVE
         self.available = max(0, free if max_memory is None else min(free, max_memory))
 
@@ -98,6 +104,7 @@ class Sizer:
         }
         buffers = sum(slot_bytes(self._plan, lines))
         buffers += sum(scratch_bytes(self._plan, batch)) * self._threads
+        buffers += sum(4 * n_ctx * rope.n_rot for rope in ropes_of(self._plan))
         return MemoryPlan(
             n_ctx, self._weights, self._cache.bytes_for(n_ctx, batch), buffers, self.available
         )
@@ -109,9 +116,8 @@ class Sizer:
             MachineError: it does not fit; the message has the figures and a context that would.
         """
         notices: list[Notice] = []
-        if isinstance(asked, int):
-            if asked < 1:
-                raise RequestError("no such context", expected="at least 1 token", got=asked)
+        if asked is not None and asked != "max":
+            asked = whole("no such context, in tokens", asked, 1, also=", or max")
             chosen = self.plan(asked)
             if asked > trained:
                 notices.append(
@@ -151,7 +157,11 @@ class Sizer:
     def _refusal(self, plan: MemoryPlan, trained: int) -> MachineError:
         best = self._largest(min(plan.context, trained), 1.0)
         smaller = self.plan(best)
-        hint = f"a smaller context fits: -c {best}" if smaller.fits else "use a smaller model"
+        if smaller.fits:
+            hint = f"a smaller context fits: -c {best}"
+        else:
+            more = "allow more with --max-memory, or " if self._asked is not None else ""
+            hint = f"{more}use a smaller model"
         return MachineError(
             f"this model with a context of {plan.context:,} tokens does not fit into memory",
             expected=f"{_mb(plan.weights)} weights + {_mb(plan.cache)} cache + {_mb(plan.buffers)} buffers"

@@ -1,7 +1,8 @@
 """One step of the model: a flat batch of tokens in, logits of the tokens that want them out.
 
-A batch is entries, each the next tokens of one sequence; a prompt, a chunk of a prompt and one token of each of eight
-chats are all the same thing. Results do not depend on how tokens are batched or chunked, by a single bit.
+A batch is entries, each the next tokens of one sequence; a prompt, a chunk of a prompt and one
+token of each of eight chats are all the same thing. Results do not depend on how tokens are batched
+or chunked, by a single bit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from gguf_runtime.cache.pool import Sequence as CacheSequence
 from gguf_runtime.engine.loaded import Loaded
 from gguf_runtime.errors import RequestError
 from gguf_runtime.graph.rows import EmbedRow
-from gguf_runtime.graph.schedule import SPAN, Heads, Items, Run, schedule
+from gguf_runtime.graph.schedule import Heads, Items, Run, schedule
+from gguf_runtime.kernels.attention import SPAN
 
 if TYPE_CHECKING:
     from gguf_runtime.engine.profile import Recorder
@@ -27,11 +29,13 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 BUDGET_S = 0.03  # a native call returns about so often, so that signals and deadlines are seen
+PROFILED_ROWS = 16  # rows of such a call while a profile is made
+KEPT_ROWS = 1024  # of the embedding, decoded: texts use few tokens often
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The next tokens of a sequence, and which of them want logits (indices into `ids`, ascending)."""
+    """The next tokens of a sequence, and which of them want logits (indices, ascending)."""
 
     sequence: CacheSequence
     ids: Sequence[int]
@@ -46,10 +50,10 @@ class Stepper:
         self._embed = next(r for r in loaded.plan.rows if isinstance(r, EmbedRow))
         self._x = loaded.buffers.view(self._embed.out)
         self._table = loaded.embedding()
+        self._decoded: dict[int, F32] = {}
         self._logits = loaded.buffers.view(loaded.plan.logits)
         self._hidden = loaded.buffers.view(loaded.plan.hidden)
-        self._items: dict[tuple[object, ...], Items] = {}
-        self.recorder: Recorder | None = None  # while a profile is made
+        self._items: dict[tuple[object, ...], list[Items]] = {}
 
     @property
     def n_batch(self) -> int:
@@ -61,89 +65,122 @@ class Stepper:
         """Most tokens of a step that can want logits."""
         return self.loaded.n_outputs
 
-    def step(self, entries: Sequence[Entry], check: Callable[[], None] | None = None) -> tuple[F32, F32]:
+    def step(
+        self,
+        entries: Sequence[Entry],
+        check: Callable[[], None] | None = None,
+        recorder: Recorder | None = None,
+    ) -> tuple[F32, F32]:
         """Run a batch.
 
         Args:
             entries: at least one token each, `n_batch` in all, `n_outputs` outputs in all.
             check: called about every 30 ms; what it raises leaves every sequence as it was.
+            recorder: told how long every row took.
 
         Returns:
-            (logits, hidden): float32 (outputs, n_vocab) and (outputs, n_embd) in the order of entries and tokens; views
-            that the next step overwrites.
+            (logits, hidden): float32 (outputs, n_vocab) and (outputs, n_embd) in the order of
+            entries and tokens; views that the next step overwrites.
 
         Raises:
             RequestError: a context is full, or a key or value does not fit the cache type.
         """
-        header = self.loaded.header
-        runs: list[Run] = []
-        outputs: list[int] = []
-        at = 0
-        for s, e in enumerate(entries):
-            n, pos = len(e.ids), e.sequence.length
-            e.sequence.reserve(n)
-            header.pos[at : at + n] = np.arange(pos, pos + n)
-            header.seq[at : at + n] = s
-            for table, pages in zip(header.tables, e.sequence.tables, strict=True):
-                table[s] = pages.ctypes.data
-            runs.append(Run(at, n, pos))
-            outputs += [at + k for k in e.outputs]
-            at += n
-        assert 0 < at <= self.n_batch, at
-        assert len(outputs) <= self.n_outputs, len(outputs)
-        header.outputs[: len(outputs)] = outputs
-        self.loaded.ropes_until(max(r.pos + r.n for r in runs))
-        self._look_up([i for e in entries for i in e.ids])
-        items = [self._schedule(h, runs) for h in self.loaded.tape.heads]
-        self._run(at, len(outputs), items, check)
-        self._check_flags()
+        try:
+            runs, outputs = self._describe(entries)
+            tokens = runs[-1].first + runs[-1].n
+            tape = self.loaded.tape.prepare(tokens, outputs, self._schedule(runs))
+            if recorder is None:
+                row, end = 0, len(tape)
+                while row < end:
+                    row = tape.run(row, budget_s=BUDGET_S)
+                    if check is not None:
+                        check()
+            else:
+                for row in range(0, len(tape), PROFILED_ROWS):
+                    end = min(row + PROFILED_ROWS, len(tape))
+                    recorder.add(row, tape.profile(row, end))
+                    if check is not None:
+                        check()
+                recorder.count(tokens, outputs)
+            if self.loaded.header.flag.any():
+                raise self._misfit()
+        except BaseException:
+            for e in entries:  # pages that were meant for these tokens
+                e.sequence.truncate(e.sequence.length)
+            raise
         for e in entries:
             e.sequence.advance(len(e.ids))
-        return self._logits[: len(outputs)], self._hidden[: len(outputs)]
+        return self._logits[:outputs], self._hidden[:outputs]
 
-    def _run(
-        self, tokens: int, outputs: int, items: list[Items], check: Callable[[], None] | None
-    ) -> None:
-        tape = self.loaded.tape.prepare(tokens, outputs, items)
-        if self.recorder is not None:
-            self.recorder.add(tape.profile(), tokens, outputs)
-            return
-        row, end = 0, len(tape)
-        while row < end:
-            row = tape.run(row, budget_s=BUDGET_S)
-            if check is not None:
-                check()
+    def _describe(self, entries: Sequence[Entry]) -> tuple[list[Run], int]:
+        """Write header and embeddings of a batch; its runs and the number of outputs."""
+        header = self.loaded.header
+        header.flag.fill(0)
+        runs: list[Run] = []
+        outputs = at = 0
+        for s, e in enumerate(entries):
+            n, pos = len(e.ids), e.sequence.length
+            assert n, "an entry without tokens"
+            e.sequence.reserve(n)
+            if n == 1:
+                header.pos[at] = pos
+            else:
+                header.pos[at : at + n] = range(pos, pos + n)
+            header.seq[at : at + n] = s
+            for table, address in zip(header.tables, e.sequence.addresses, strict=True):
+                table[s] = address
+            for k in e.outputs:
+                header.outputs[outputs] = at + k
+                outputs += 1
+            self._look_up(e.ids, at)
+            runs.append(Run(at, n, pos))
+            at += n
+        assert 0 < at <= self.n_batch, at
+        assert outputs <= self.n_outputs, outputs
+        self.loaded.ropes_until(max(r.pos + r.n for r in runs))
+        return runs, outputs
 
-    def _look_up(self, ids: list[int]) -> None:
-        """The embedding's rows, straight from the file."""
-        rows = self._table.rows(np.asarray(ids, np.int64))
-        x = self._x[: len(ids)]
+    def _look_up(self, ids: Sequence[int], at: int) -> None:
+        """The embedding's rows, straight from the file, into the lines from `at` on."""
         factor = np.float32(self._embed.factor)
+        if len(ids) == 1:
+            row = self._decoded.get(ids[0])
+            if row is None:
+                if len(self._decoded) >= KEPT_ROWS:
+                    self._decoded.clear()
+                row = self._table.rows(np.asarray(ids, np.int64))[0]
+                self._decoded[ids[0]] = row = row if factor == 1 else row * factor
+            self._x[at] = row
+            return
+        rows = self._table.rows(np.asarray(ids, np.int64))
+        x = self._x[at : at + len(ids)]
         if factor == 1:
             x[:] = rows
         else:
             np.multiply(rows, factor, out=x)
 
-    def _schedule(self, heads: Heads, runs: list[Run]) -> Items:
-        """Items of a kind of attention; a decode step mostly finds those of the step before."""
+    def _schedule(self, runs: list[Run]) -> list[Items]:
+        """Items of every kind of attention; a decode step mostly finds those of the step before."""
+        kinds = self.loaded.tape.heads
         if any(r.n > 1 for r in runs):
-            return schedule(heads, runs)
-        low = [max(0, r.pos - heads.window + 1) // SPAN if heads.window else 0 for r in runs]
-        key = (heads, *((r.first, a, r.pos // SPAN) for r, a in zip(runs, low, strict=True)))
+            return [schedule(heads, runs) for heads in kinds]
+        key = tuple((r.first, r.pos // SPAN, *(_first_span(h, r.pos) for h in kinds)) for r in runs)
         found = self._items.get(key)
         if found is None:
             if len(self._items) > 256:
                 self._items.clear()
-            found = self._items[key] = schedule(heads, runs)
+            found = self._items[key] = [schedule(heads, runs) for heads in kinds]
         return found
 
-    def _check_flags(self) -> None:
+    def _misfit(self) -> RequestError:
         flag = self.loaded.header.flag
-        if flag.any():
-            layer = int(np.flatnonzero(flag)[0])
-            flag[:] = 0
-            raise RequestError(
-                f"a key or value of layer {layer} is not a number or does not fit the cache type",
-                got=self.loaded.cache_type,
-                hint="use --cache-type f32; if that does not help, the model file may be damaged",
-            )
+        layer = int(np.flatnonzero(flag)[0])
+        return RequestError(
+            f"a key or value of layer {layer} is not a number or does not fit the cache type",
+            got=self.loaded.cache_type,
+            hint="use --cache-type f32; if that does not help, the model file may be damaged",
+        )
+
+
+def _first_span(heads: Heads, pos: int) -> int:
+    return max(0, pos - heads.window + 1) // SPAN if heads.window else 0

@@ -16,8 +16,8 @@ Finished = Callable[[Completion], None]
 class Stream:
     """Iterator of str, whole characters each; with events=True of ("text", str).
 
-    Leaving the loop early, `close()` or the end of a `with` block cancels what is left. `result` is the Completion; before
-    the end it shows what there is so far.
+    Leaving the loop early, `close()` or the end of a `with` block cancels what is left. `result` is
+    the Completion; before the end it shows what there is so far, with finish_reason "interrupted".
     """
 
     def __init__(
@@ -31,8 +31,31 @@ class Stream:
         self._generation = generation
         self._pieces: Iterator[str] | None = iter(generation)
         self._finished, self._events = finished, events
-        self.result: Completion = generation.completion
-        self.result.notices[:0] = notices
+        generation.completion.notices[:0] = notices
+
+    @classmethod
+    def begin(
+        cls,
+        generation: Generation,
+        finished: Finished,
+        *,
+        events: bool,
+        notices: tuple[Notice, ...],
+        profile: bool,
+    ) -> Stream:
+        """A stream whose rows are timed, if so asked."""
+        if profile:
+            from gguf_runtime.engine.profile import profiled
+
+            generation.recorder, finished = profiled(generation.backend, finished)
+        return cls(generation, finished, events=events, notices=notices)
+
+    @property
+    def result(self) -> Completion:
+        """The answer, as far as it was given."""
+        if self._pieces is not None:
+            self._generation.update()
+        return self._generation.completion
 
     def __iter__(self) -> Stream:
         return self
@@ -48,15 +71,18 @@ class Stream:
         return ("text", piece) if self._events else piece
 
     def close(self) -> None:
-        """Stop here; idempotent."""
+        """Stop here; idempotent. Takes no lock, so that finalizers may do it too."""
         pieces, self._pieces = self._pieces, None
         if pieces is None:
             return
         self._generation.cancel()
-        close = getattr(pieces, "close", None)
-        if close is not None:
-            close()
-        self._finished(self.result)
+        try:
+            pieces.close()  # type: ignore[attr-defined]
+        except ValueError:  # another thread is in it: that one will come here when it is over
+            self._pieces = pieces
+            return
+        self._generation.update()
+        self._finished(self._generation.completion)
 
     def __enter__(self) -> Stream:
         return self
@@ -69,4 +95,4 @@ class Stream:
             self.close()
 
     def __repr__(self) -> str:
-        return f"<Stream, {self.result.usage.generated} tokens so far>"
+        return f"<Stream, {self._generation.completion.usage.generated} tokens so far>"

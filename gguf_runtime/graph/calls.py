@@ -1,7 +1,8 @@
 """Kernel calls: what a row of a plan becomes, one or several, with addresses filled in.
 
-Nearly everything in a call is fixed when a model is loaded. What follows the size of the batch is marked `Times`, so
-that one pass over a list sets it; which of a matmul's bodies runs follows the number of columns.
+Nearly everything in a call is fixed when a model is loaded. What follows the size of the batch is
+marked `Times`, so that one pass over a list sets it; which of a matmul's bodies runs follows the
+number of columns.
 """
 
 from __future__ import annotations
@@ -96,4 +97,3 @@ def word(value: int | float) -> int:
         bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
         return bits
     return value
-

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gguf_runtime.graph.calls import Call, Size, Times, Together, Work, size_of, word
 from gguf_runtime.graph.calls import SIZES as ALL_SIZES
+from gguf_runtime.graph.calls import Call, Size, Times, Together, Work, size_of, word
 from gguf_runtime.graph.schedule import Heads, Items
 from gguf_runtime.kernels import attention, gate
 from quant.jit import Spec
@@ -70,9 +71,14 @@ class ModelTape:
         self._pool, self._calls, self._kernels = pool, list(calls), kernels
         self.heads = tuple(heads)
         flat = list(_flat(calls))
-        self._args = allocate(SLOT_BYTES * max(1, len(flat))).view(np.int64).reshape(-1, SLOT_BYTES // 8)
+        self._args = (
+            allocate(SLOT_BYTES * max(1, len(flat))).view(np.int64).reshape(-1, SLOT_BYTES // 8)
+        )
         self._where = {id(c): k for k, c in enumerate(flat)}
-        self._follow: dict[str, tuple[list[int], list[int]]] = {"tokens": ([], []), "outputs": ([], [])}
+        self._follow: dict[str, tuple[list[int], list[int]]] = {
+            "tokens": ([], []),
+            "outputs": ([], []),
+        }
         for k, call in enumerate(flat):
             for slot, value in enumerate(call.args):
                 if isinstance(value, Times):
@@ -87,15 +93,11 @@ class ModelTape:
         self._tapes: dict[tuple[Size, Size], Tape] = {}
         self._partials = [np.zeros(0, np.uint8) for _ in heads]
         self._items: list[Items] = []
-        self._sizes = (0, 0)
+        # What the arguments stand for now; None while they change.
+        self._sizes: tuple[int, int] | None = None
         self._pointed: tuple[Size, Size] | None = None
-        self._works = [
-            (row, item.tasks)
-            for row, item in enumerate(self._calls)
-            if isinstance(item, Call) and isinstance(item.tasks, Work)
-        ]
+        self._told: set[tuple[Size, Size]] = set()  # tapes that have the counts of `_counts`
         self._counts = np.zeros(len(self._calls), np.int64)
-        self.tape: Tape | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -112,29 +114,30 @@ class ModelTape:
 
     def prepare(self, tokens: int, outputs: int, items: Sequence[Items]) -> Tape:
         """The tape of a step of so many tokens and outputs, with attention scheduled per kind of heads."""
-        resized = (tokens, outputs) != self._sizes
+        size = (tokens, outputs)
+        resized = size != self._sizes
         if resized:
+            self._sizes = None  # until all of it is done: an exception may strike anywhere
             flat = self._args.reshape(-1)
             for counts, n in (("tokens", tokens), ("outputs", outputs)):
                 index, factor = self._arrays[counts]
                 flat[index] = factor * n
-            self._sizes = (tokens, outputs)
-        self._attend(items)
+        if self._attend(items) or resized:
+            self._told.clear()
+            fresh = [self._tasks(c, tokens, outputs) for c in self._calls]
+            self._counts = np.array(fresh, np.int64)
+            self._sizes = size
         key = (size_of(tokens), size_of(outputs))
         tape = self._tapes.get(key)
         if tape is None:
             tape = self._tapes[key] = self._make(*key)
-        if resized:
-            self._counts = np.array([self._tasks(c, tokens, outputs) for c in self._calls], np.int64)
-        for row, work in self._works:
-            n = len(getattr(self._items[work.kind], work.what))
-            self._counts[row] = work.factor * n
-        if not np.array_equal(tape.tasks, self._counts):
+        if key not in self._told:
             tape.set_tasks(self._counts)
+            self._told.add(key)
         if self._pointed != key:
+            self._pointed = None
             self._point_inner(key)
             self._pointed = key
-        self.tape = tape
         return tape
 
     def _tasks(self, item: Call | Together, tokens: int, outputs: int) -> int:
@@ -146,16 +149,15 @@ class ModelTape:
         match item.tasks:
             case Times(counts=counts, factor=factor):
                 return factor * (tokens if counts == "tokens" else outputs)
-            case Work():
-                return 0
+            case Work(what=what, kind=kind, factor=factor):
+                return factor * len(getattr(self._items[kind], what))
         return int(item.tasks)
 
-    def _attend(self, items: Sequence[Items]) -> None:
-        """Point the attention calls at their items and partial results."""
-        same = len(items) == len(self._items) and all(a is b for a, b in zip(items, self._items, strict=True))
-        if same:
-            return
-        self._items = list(items)
+    def _attend(self, items: Sequence[Items]) -> bool:
+        """Point the attention calls at their items and partial results; whether they are new."""
+        if len(items) == len(self._items) and all(map(is_, items, self._items)):
+            return False
+        self._sizes, self._items = None, []
         for kind, (work, heads) in enumerate(zip(items, self.heads, strict=True)):
             need = 4 * work.n_slots * attention.partial_floats(heads.n_head, heads.head_dim)
             if need > len(self._partials[kind]):
@@ -164,13 +166,15 @@ class ModelTape:
             if isinstance(item, Call) and item.kind >= 0:
                 args = self._args[self._where[id(item)]]
                 partial = int(self._partials[item.kind].ctypes.data)
-                work = self._items[item.kind]
+                work = items[item.kind]
                 if item.op == "attention":
                     args[attention.ITEMS // 8] = work.items.ctypes.data
                     args[attention.PARTIAL // 8] = partial
                 else:
                     args[attention.M_ROWS // 8] = work.merges.ctypes.data
                     args[attention.M_PARTIAL // 8] = partial
+        self._items = list(items)
+        return True
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 

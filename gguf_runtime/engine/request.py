@@ -1,0 +1,103 @@
+"""What is asked of one answer: options checked and made whole before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gguf_runtime.engine.checks import seconds, texts, token_ids, whole
+from gguf_runtime.errors import RequestError, show
+from gguf_runtime.sampling import RANGES, Sampling
+
+RAW_TOKENS = 256  # of an answer without a template, unless said otherwise
+
+# Keys under general.sampling of a file, and the parameters that they recommend.
+_ADVICE = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_last_n": "repeat_last_n",
+    "penalty_repeat": "repeat_penalty",
+}
+_OPTIONS = ("max_tokens", "max_time", "stop", "stop_ids")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a generation, all defaults filled in.
+
+    max_tokens  -1: until the context is full
+    end_ids     tokens that end a turn
+    started     clock at which the request began
+    """
+
+    sampling: Sampling
+    max_tokens: int
+    end_ids: frozenset[int]
+    stop: tuple[str, ...] = ()
+    stop_ids: frozenset[int] = frozenset()
+    max_time: float | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a model brings to every request."""
+
+    n_vocab: int
+    end_ids: frozenset[int]
+    recommended: Mapping[str, float]
+    seed: int | None
+
+    def request(
+        self,
+        *,
+        templated: bool,
+        max_tokens: int | None = None,
+        max_time: float | None = None,
+        stop: str | Sequence[str] | None = None,
+        stop_ids: Sequence[int] | None = None,
+        **sampling: Any,
+    ) -> Request:
+        """Options made whole; RequestError names one that is unknown or out of range."""
+        started = time.perf_counter()
+        unknown = [k for k in sampling if k not in SAMPLING]
+        if unknown:
+            names = sorted((*_OPTIONS, *SAMPLING))
+            near = difflib.get_close_matches(unknown[0], names, n=1)
+            raise RequestError(
+                f"unknown option {show(unknown[0])}",
+                expected=f"one of {', '.join(names)}",
+                hint=f"did you mean {near[0]}?" if near else None,
+            )
+        if max_tokens is None:
+            max_tokens = -1 if templated else RAW_TOKENS
+        if sampling.get("seed") is None:
+            sampling["seed"] = self.seed
+        return Request(
+            Sampling(**sampling, recommended=self.recommended),
+            whole("max_tokens is outside its range", max_tokens, -1),
+            self.end_ids,
+            texts("stop", stop) if stop is not None else (),
+            frozenset(token_ids(stop_ids, self.n_vocab) if stop_ids is not None else ()),
+            seconds("max_time is outside its range", max_time) if max_time is not None else None,
+            started,
+        )
+
+
+SAMPLING = tuple(k for k in inspect.signature(Sampling).parameters if k != "recommended")
+
+
+def recommended(metadata: Mapping[str, Any]) -> dict[str, float]:
+    """What the file advises for sampling; values that no sampler takes are left out."""
+    found = {}
+    for key, name in _ADVICE.items():
+        value = metadata.get(f"general.sampling.{key}")
+        if value is not None and RANGES[name].allows(value):
+            found[name] = value
+    return found
