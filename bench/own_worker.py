@@ -61,27 +61,26 @@ class OwnEngine:
                 s.close()
         self.session = self._past = None
 
-    def clear(self) -> None:
+    def fill(self, ids: list[int]) -> dict[str, Any]:
+        """Read the past that every turn begins after; turns go on from forks of it."""
         assert self.model is not None
         self._drop()
-        self.session = self.model.session()
+        self._past = self.model.session()
+        if ids:
+            self._past.feed(ids)
+        return {}
 
-    def keep(self, ids: list[int]) -> None:
-        """Go back to these first ids, from a fork that was made when they had been read."""
-        assert self.session is not None
-        if not ids:
-            self.clear()
-            return
+    def rewind(self) -> None:
+        """Back to the past."""
         assert self._past is not None
-        self.session.close()
+        if self.session is not None:
+            self.session.close()
         self.session = self._past.fork()
 
-    def feed(self, ids: list[int], pos: int, want: str = "last") -> None:
+    def feed(self, ids: list[int], pos: int) -> None:
         assert self.session is not None
         assert len(self.session) == pos
         self.session.feed(ids)
-        if want == "none":
-            self._past = self.session.fork()
 
     def roofs(self) -> dict[str, float]:
         """Bytes per second from memory and multiply-adds per second, by the threads of the model."""

@@ -7,6 +7,7 @@ the text, print the likeliest next token.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -43,6 +44,8 @@ class PeerEngine:
 
     def __init__(self, bench: Any) -> None:
         self.bench, self.peer = bench, None
+        self.past: list[int] = []
+        self.state: Any = None
 
     def facts(self) -> dict[str, Any]:
         b = self.bench
@@ -64,19 +67,44 @@ class PeerEngine:
         peer.feed([3], 0)
         return {"load_s": peer.load_seconds, "first_s": time.perf_counter() - begin}
 
-    def clear(self) -> None:
-        self.bench.kv_clear(self.peer.ctx)
+    def fill(self, ids: list[int]) -> dict[str, Any]:
+        """Read the past that every turn begins after; it is kept until the next load."""
+        peer = self.peer
+        self.bench.kv_clear(peer.ctx)
+        self.past, self.state = ids, None
+        if ids:
+            peer.feed(ids, 0, "none")
+            if self.bench.n_swa(peer.model) > 0:  # such a cache forgets: it cannot just be cut
+                self.state = self._save()
+        return {}
 
-    def keep(self, ids: list[int]) -> None:
-        """Go back to these first ids; read again where the peer's cache forgets (sliding windows)."""
-        b, peer = self.bench, self.peer
-        if not ids or b.n_swa(peer.model) > 0 or not b.kv_rm(peer.ctx, 0, len(ids), -1):
-            b.kv_clear(peer.ctx)
-            if ids:
-                peer.feed(ids, 0, "none")
+    def rewind(self) -> None:
+        """Back to the past."""
+        peer, bench = self.peer, self.bench
+        if self.state is not None:
+            bench.kv_clear(peer.ctx)
+            if not self.set_data(peer.ctx, self.state, len(self.state), 0):
+                raise SystemExit("the peer does not take its own state back")
+        elif not self.past:
+            bench.kv_clear(peer.ctx)
+        elif not bench.kv_rm(peer.ctx, 0, len(self.past), -1):
+            self.fill(self.past)
 
-    def feed(self, ids: list[int], pos: int, want: str = "last") -> None:
-        self.peer.feed(ids, pos, want)
+    def _save(self) -> Any:
+        pointer, size, seq = self.bench.P, ctypes.c_size_t, self.bench.I32
+        get_size = self.bench.bind("llama_state_seq_get_size", size, pointer, seq)
+        get_data = self.bench.bind("llama_state_seq_get_data", size, pointer, pointer, size, seq)
+        self.set_data = self.bench.bind(
+            "llama_state_seq_set_data", size, pointer, pointer, size, seq
+        )
+        n = get_size(self.peer.ctx, 0)
+        state = ctypes.create_string_buffer(n)
+        if get_data(self.peer.ctx, state, n, 0) != n:
+            raise SystemExit("the peer does not give its state")
+        return state
+
+    def feed(self, ids: list[int], pos: int) -> None:
+        self.peer.feed(ids, pos)
 
     def roofs(self) -> dict[str, float]:
         return {}
@@ -98,21 +126,15 @@ def turn(
     engine: Any, ids: list[int], depth: int, prompts: list[int], n_decode: int
 ) -> dict[str, Any]:
     """Seconds of each prompt at position `depth`, and of single tokens after the first prompt."""
-    past, rest = ids[:depth], ids[depth:]
-    engine.clear()
-    engine.feed(ids[:16], 0)  # weights and code come into the caches
-    engine.feed(ids[16:17], 16)
-    engine.clear()
-    engine.keep([])
-    if past:
-        engine.feed(past, 0, "none")
+    engine.rewind()
+    engine.feed(ids[:16], depth)  # weights and code come into the caches
+    engine.feed(ids[16:17], depth + 16)
     seconds: dict[str, float] = {}
     wall = cpu = 0.0
     for k, n in enumerate(prompts):
-        if k:
-            engine.keep(past)
+        engine.rewind()
         c, t = time.process_time(), time.perf_counter()
-        engine.feed(rest[:n], depth)
+        engine.feed(ids[:n], depth)
         seconds[str(n)] = time.perf_counter() - t
         if k == 0 and n_decode:
             at, t1 = depth + n, time.perf_counter()

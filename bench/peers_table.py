@@ -65,7 +65,7 @@ def speeds(r: dict[str, Any], name: str) -> str:
     for c in r["cells"]:
         if c["model"] != name:
             continue
-        for what in sorted(next(iter(c["engines"].values()))["tps"], key=phase):
+        for what in sorted(c["engines"][OWN]["tps"], key=phase):
             mine = best(c, OWN, what)
             assert mine is not None
             row = [str(c["threads"]), f"{c['depth']:,}", what, shown(mine)]
@@ -73,9 +73,7 @@ def speeds(r: dict[str, Any], name: str) -> str:
                 theirs = best(c, p, what)
                 row += [shown(theirs), f"{mine['median'] / theirs['median']:.2f}" if theirs else ""]
             row += [shown(best(c, o, what)) for o in others]
-            row.append(
-                f"{min(statistics.median(e['cpu_share']) for e in c['engines'].values()):.2f}"
-            )
+            row.append(" / ".join(cpu_share(c, e) for e in (OWN, *peers)))
             lines.append(row)
     return "\n".join("| " + " | ".join(x) + " |" for x in lines)
 

@@ -1,7 +1,8 @@
 """Engines as processes that wait on a pipe, so that they can take turns on the same cores.
 
 Each is started once and keeps its model; between turns its threads sleep, so load time and start-up stay outside what
-is measured. Requests: facts, load (model, threads, context, flash), turn (ids, depth, prompts, n_decode), roofs.
+is measured. Requests: facts, load (model, threads, context, flash), fill (ids), turn (ids, depth, prompts, n_decode),
+roofs.
 """
 
 from __future__ import annotations
