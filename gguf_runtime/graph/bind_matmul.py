@@ -1,4 +1,4 @@
-"""Matmul rows -> kernel calls: strips per task, bodies by number of columns, matrices side by side."""
+"""Matmul rows -> kernel calls: strips per task, a body by columns, matrices side by side."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from quant.packing import Pack
 
 TASKS_PER_THREAD = 8  # enough to share the work evenly with a thread that is slower
-PANEL_STRIPS = 4  # most strips of a task: their panels share the first-level cache with a tile of columns
+# Most strips of a task: their panels share the first-level cache with a tile of columns.
+PANEL_STRIPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +113,3 @@ class MatmulBinder:
         specs = specs_of(weight, x.format)
         n_bytes = pack.n_strips * pack.strip_bytes
         return Call(name, "matmul", specs, tuple(args), tasks, counts, n_bytes, macs)
-
-

@@ -1,7 +1,8 @@
-"""The memory between rows: buffers of a plan in shared slots, and the header that describes a flat batch.
+"""The memory between rows: buffers of a plan in shared slots, and the header of a flat batch.
 
-Lines of f32 buffers are whole strips, and a few bytes longer where a power of two would put all columns into the same
-cache sets. Behind every buffer lie `SLACK` more lines, which register tiles may read and never use.
+Lines of f32 buffers are whole strips, and a few bytes longer where a power of two would put all
+columns into the same cache sets. Behind every buffer lie `SLACK` more lines, which register tiles
+may read and never use.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.graph.calls import Value
 from gguf_runtime.graph.plan import Plan
 from gguf_runtime.graph.rows import Buffer, Counts
 from quant.gemm import SLACK
@@ -47,7 +49,7 @@ def slot_bytes(plan: Plan, lines: Mapping[Counts, int]) -> list[int]:
 
 
 class Header:
-    """What changes with every step, at addresses that do not: the flat batch as the kernels read it.
+    """The flat batch as the kernels read it: what changes with every step, at fixed addresses.
 
     pos, seq  i32 [n_batch]: position and sequence of each token
     outputs   i32 [n_batch]: tokens that want logits, ascending
@@ -83,6 +85,12 @@ class Buffers:
     def address(self, buffer: Buffer) -> int:
         """Where a buffer begins."""
         return self._base + self._starts[self._plan.slots[buffer.id]]
+
+    def lines(self, name: str, buffer: Buffer | None) -> dict[str, Value]:
+        """Slots `name` and `<name>_stride` of a kernel that reads or writes an f32 buffer."""
+        if buffer is None:
+            return {}
+        return {name: self.address(buffer), f"{name}_stride": stride_of(buffer.width)}
 
     def view(self, buffer: Buffer) -> F32:
         """An f32 buffer as (lines, width) float32; a view, written by every step."""

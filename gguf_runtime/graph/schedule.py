@@ -1,9 +1,10 @@
 """Who works on which part of attention: items for the kernel, and the rows that merge spans.
 
-A run is consecutive tokens of one sequence in the flat batch. Its queries are cut into tiles whose columns (query,
-head) share the loaded keys and values. With many tiles each item walks all spans of its queries and writes them
-merged; with few (decode) every span is an item of its own, so that all threads have work, and a merge follows. Both
-ways merge in the same order, so the choice changes no bit.
+A run is consecutive tokens of one sequence in the flat batch. Its queries are cut into tiles whose
+columns (query, head) share the loaded keys and values. With many tiles each item walks all spans of
+its queries and writes them merged; with few (decode) every span is an item of its own, so that all
+threads have work, and a merge follows. Both ways merge in the same order, so the choice changes no
+bit.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """items (n, 8) and merge rows (m, 4) as `kernels.attention` describes them; slots of `partial` in use."""
+    """What the kernels of attention work off, as `kernels.attention` describes it."""
 
-    items: I32
-    merges: I32
-    n_slots: int
+    items: I32  # (n, 8)
+    merges: I32  # (m, 4)
+    n_slots: int  # of `partial`, in use
 
 
 def schedule(heads: Heads, runs: Sequence[Run]) -> Items:
@@ -63,6 +64,7 @@ def schedule(heads: Heads, runs: Sequence[Run]) -> Items:
 
 
 def _run(heads: Heads, run: Run, slot: int) -> tuple[I32, I32, int]:
+    """(items, merge rows, next free slot) of one run, whose slots begin at `slot`."""
     group = heads.n_head // heads.n_head_kv
     width = min(group, COLUMNS)
     firsts = np.arange(0, group, width)  # head tiles inside a group
@@ -84,7 +86,8 @@ def _run(heads: Heads, run: Run, slot: int) -> tuple[I32, I32, int]:
         t = np.arange(n)
         pos = run.pos + start + t
         lo = np.maximum(pos - heads.window + 1, 0) // SPAN if heads.window else t * 0
-        merge = np.stack([run.first + start + t, slot + (lo - s0) * n + t, pos // SPAN - lo + 1, t * 0 + n], 1)
+        first_slot, n_spans = slot + (lo - s0) * n + t, pos // SPAN - lo + 1
+        merge = np.stack([run.first + start + t, first_slot, n_spans, t * 0 + n], 1)
         merges.append(merge.astype(np.int32))
         slot += int(s1 - s0 + 1) * int(n)
     table = np.asarray(rows, np.int32)
