@@ -6,6 +6,7 @@ without dependencies and takes wheels only, so nothing of a package is ever exec
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from gguf_runtime.errors import DownloadError
@@ -54,7 +54,7 @@ def download(requirement: str, folder: Path, tick: Callable[[int], None]) -> Pat
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _pip(scratch: Path) -> Iterator[list[str]]:
     """The command line that starts a pip."""
     if importlib.util.find_spec("pip") is not None:
@@ -113,12 +113,11 @@ def _refusal(requirement: str, log: str) -> DownloadError:
 
 
 def _bytes_below(folder: Path) -> int:
-    total = 0
+    """Size of the largest wheel: pip copies it from its own place to ours at the end."""
+    largest = 0
     for parent, _, names in os.walk(folder):
         for name in names:
             if name.endswith(".whl"):
-                try:
-                    total += os.stat(os.path.join(parent, name)).st_size
-                except OSError:
-                    continue  # pip moved it meanwhile
-    return total
+                with contextlib.suppress(OSError):  # pip moved it meanwhile
+                    largest = max(largest, os.stat(os.path.join(parent, name)).st_size)
+    return largest
