@@ -337,5 +337,5 @@ def _speeds(completion: Any) -> str:
     return (
         f"prompt {get(u, 'prompt', 0):,} tokens, {get(t, 'prefill_tps', 0) or 0:,.1f}/s;"
         f" answer {get(u, 'generated', 0):,} tokens, {get(t, 'decode_tps', 0) or 0:,.1f}/s;"
-        f" first token after {get(t, 'ttft_s', 0) or 0:.2f} s"
+        f" first token after {get(t, 'ttft_s', 0) or 0:.2f} s; seed {completion.seed}"
     )

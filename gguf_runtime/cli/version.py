@@ -1,4 +1,4 @@
-"""The facts of `--version`, read from package metadata: nothing heavy is imported."""
+"""The facts of `--version`, from package metadata and the CPU."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ def version() -> str:
 
 
 def version_line() -> str:
-    """Version, Python, numba."""
-    return f"gguf-runtime {version()} (Python {platform.python_version()}, numba {_of('numba')})"
+    """Version, Python, numba, instruction set."""
+    from quant import cpu
+    from quant.errors import QuantError
+
+    try:
+        isa = cpu.isa()
+    except QuantError:
+        isa = "none with kernels"
+    python, numba = platform.python_version(), _of("numba")
+    return f"gguf-runtime {version()} (Python {python}, numba {numba}, isa {isa})"
 
 
 def _of(name: str) -> str:

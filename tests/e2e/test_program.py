@@ -64,12 +64,13 @@ def test_help_of_a_command_names_every_option_and_no_old_spelling(gg, row):
     assert done.out == gg("help", row.name).out
 
 
-def test_version_gives_python_and_numba(gg):
+def test_version_gives_python_numba_and_instruction_set(gg):
     done = gg("--version")
     assert done.code == 0
     assert done.out.startswith("gguf-runtime ")
     assert "Python 3." in done.out
     assert "numba 0." in done.out
+    assert "isa generic)" in gg("--version", GGUF_RUNTIME_ISA="generic").out
 
 
 def test_a_near_miss_of_a_command_gets_a_suggestion(gg):
