@@ -13,7 +13,8 @@ from gguf_runtime.cli import prompt as prompts
 from gguf_runtime.cli import result
 from gguf_runtime.cli.load import load, pass_on
 from gguf_runtime.cli.parse import UsageError
-from gguf_runtime.cli.terminal import OutputError, Terminal, current
+from gguf_runtime.cli.terminal import OutputError, current
+from gguf_runtime.cli.writer import Writer
 from gguf_runtime.errors import ExitCode, FileError, GGUFRuntimeError, RequestError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def run(
     terminal = current()
     if as_json and as_jsonl:
         raise UsageError("--json and --jsonl exclude each other")
-    writer = _Writer(terminal, "json" if as_json else "jsonl" if as_jsonl else "text", model)
+    writer = Writer(terminal, "json" if as_json else "jsonl" if as_jsonl else "text", model)
     machine = {
         "threads": threads,
         "context": context,
@@ -177,67 +178,8 @@ def run(
         raise
 
 
-class _Writer:
-    """stdout in one of three forms."""
-
-    def __init__(self, terminal: Terminal, form: str, name: str) -> None:
-        self.terminal = terminal
-        self.form = form
-        self.name = name
-        self.model: Model | None = None
-        self.completion: Any = None
-        self._ends_line = True
-        self._told = 0
-
-    def start(self) -> None:
-        if self.form == "jsonl":
-            facts = result.answer(self.terminal, self.name, self.model, None, None)
-            self._event("start", schema_version=facts["schema_version"], model=facts["model"])
-            self._notices()
-
-    def piece(self, text: str) -> None:
-        if not text:
-            return
-        if self.form == "text":
-            self._ends_line = text.endswith("\n")
-            self.terminal.write(text)
-        elif self.form == "jsonl":
-            self._event("delta", text=text)
-
-    def end(self, completion: Any) -> None:
-        self.completion = completion
-        if self.form == "text":
-            if not self._ends_line:
-                self.terminal.write("\n")
-            return
-        facts = result.answer(self.terminal, self.name, self.model, completion, None)
-        if self.form == "json":
-            self.terminal.line(result.dumps(facts))
-        else:
-            self._notices()
-            self._event("end", answer=facts)
-
-    def failed(self, error: BaseException) -> None:
-        if self.form == "json":
-            facts = result.answer(self.terminal, self.name, self.model, self.completion, error)
-            self.terminal.line(result.dumps(facts | {"finish_reason": "error"}))
-        elif self.form == "jsonl":
-            self._notices()
-            self._event("error", error=result.error_facts(error))
-        elif not self._ends_line:
-            self.terminal.write("\n")
-
-    def _notices(self) -> None:
-        for n in self.terminal.notices[self._told :]:
-            self._event("notice", code=n.code, message=n.message)
-        self._told = len(self.terminal.notices)
-
-    def _event(self, kind: str, **facts: Any) -> None:
-        self.terminal.line(result.dumps({"event": kind, **facts}))
-
-
 def _stream(
-    writer: _Writer, m: Model, request: dict[str, Any], *, fail_on_overflow: bool
+    writer: Writer, m: Model, request: dict[str, Any], *, fail_on_overflow: bool
 ) -> ExitCode:
     terminal = writer.terminal
     writer.start()
@@ -253,6 +195,7 @@ def _stream(
         stream.close()
         raise
     completion = stream.result
+    writer.end_line()
     pass_on(terminal, getattr(completion, "notices", ()))
     if completion.finish_reason == "context" and fail_on_overflow:
         writer.completion = completion

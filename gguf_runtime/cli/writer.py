@@ -1,0 +1,79 @@
+"""What `run` writes to stdout: text, one JSON object, or events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gguf_runtime.cli import result
+from gguf_runtime.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from gguf_runtime import Model
+
+
+class Writer:
+    """stdout in one of three forms."""
+
+    def __init__(self, terminal: Terminal, form: str, name: str) -> None:
+        self.terminal = terminal
+        self.form = form
+        self.name = name
+        self.model: Model | None = None
+        self.completion: Any = None
+        self._ends_line = True
+        self._told = 0
+
+    def start(self) -> None:
+        """Once the model is there."""
+        if self.form == "jsonl":
+            facts = result.answer(self.terminal, self.name, self.model, None, None)
+            self._event("start", schema_version=facts["schema_version"], model=facts["model"])
+            self._notices()
+
+    def piece(self, text: str) -> None:
+        """A part of the answer."""
+        if not text:
+            return
+        if self.form == "text":
+            self._ends_line = text.endswith("\n")
+            self.terminal.write(text)
+        elif self.form == "jsonl":
+            self._event("delta", text=text)
+
+    def end_line(self) -> None:
+        """A text is given its last line end, so that what stderr says begins a line."""
+        if not self._ends_line:
+            self._ends_line = True
+            self.terminal.write("\n")
+
+    def end(self, completion: Any) -> None:
+        """The whole answer."""
+        self.completion = completion
+        if self.form == "text":
+            self.end_line()
+            return
+        facts = result.answer(self.terminal, self.name, self.model, completion, None)
+        if self.form == "json":
+            self.terminal.line(result.dumps(facts))
+        else:
+            self._notices()
+            self._event("end", answer=facts)
+
+    def failed(self, error: BaseException) -> None:
+        """An error in place of the rest; stderr gets it from whoever catches it."""
+        if self.form == "json":
+            facts = result.answer(self.terminal, self.name, self.model, self.completion, error)
+            self.terminal.line(result.dumps(facts | {"finish_reason": "error"}))
+        elif self.form == "jsonl":
+            self._notices()
+            self._event("error", error=result.error_facts(error))
+        else:
+            self.end_line()
+
+    def _notices(self) -> None:
+        for n in self.terminal.notices[self._told :]:
+            self._event("notice", code=n.code, message=n.message)
+        self._told = len(self.terminal.notices)
+
+    def _event(self, kind: str, **facts: Any) -> None:
+        self.terminal.line(result.dumps({"event": kind, **facts}))
