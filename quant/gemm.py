@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from quant.formats.registers import codes_of
 from quant.simd import v
 from quant.simd.layout import SUM32
-from quant.simd.values import Addr, W
+from quant.simd.values import Addr, F
 from quant.types import Type
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def finish(args: int, acc: int, stride: int, strip: int, first: int, n: int) -> 
         out += ld
 
 
-def group_ints(
+def group_values(
     v: Words,
     t: Type,
     act: Act,
@@ -90,8 +90,8 @@ def group_ints(
     g: int,
     n_columns: int,
     scales: Scales | None,
-) -> list[list[W]]:
-    """i of group g of the block at `a`, int32, for each strip and column.
+) -> list[list[F]]:
+    """f32(i) of group g of the block at `a` for each strip and column.
 
     a16 as 128 times the high plane plus the low one. code, scales: as `group_dots` takes them.
     """
@@ -103,7 +103,8 @@ def group_ints(
         for c in range(n_columns)
         for p in range(act.planes)
     ]
-    out = v.group_dots(code, n_strips, columns, codes, scales)
     if act.planes == 1:
-        return out
-    return [[v.add_w(v.shl_w(r[2 * c], 7), r[2 * c + 1]) for c in range(n_columns)] for r in out]
+        return v.group_values(code, n_strips, columns, codes, scales)
+    out = v.group_dots(code, n_strips, columns, codes, scales)
+    both = [[v.add_w(v.shl_w(r[2 * c], 7), r[2 * c + 1]) for c in range(n_columns)] for r in out]
+    return [[v.cvt(i) for i in row] for row in both]

@@ -27,7 +27,7 @@ from quant.gemm import (
     TILE,
     WEIGHTS,
     finish,
-    group_ints,
+    group_values,
 )
 from quant.jit import kernel
 from quant.simd import macro, v
@@ -103,7 +103,7 @@ def panel(qtype: str, fmt: str) -> KernelFn:
         def sub(s: int, j: int) -> S:
             return v.ld_s(p + s * PANEL_BYTES + SUB + g * 128 + 64 * j)
 
-        i = group_ints(v, t, act, code, ns, a, g, nc, sub if is_super else None)
+        i = group_values(v, t, act, code, ns, a, g, nc, sub if is_super else None)
         out = []
         for s in range(ns):
             strip = p + s * PANEL_BYTES + g * 64
@@ -112,7 +112,7 @@ def panel(qtype: str, fmt: str) -> KernelFn:
             for c in range(nc):
                 table = a + c * column + g * 4
                 dx = v.bc_f(table + act.dx)
-                y = v.fma(v.cvt(i[s][c]), v.mul(d, dx) if d else dx, x[s * nc + c])
+                y = v.fma(i[s][c], v.mul(d, dx) if d else dx, x[s * nc + c])
                 out.append(v.fma(m, v.bc_f(table + act.xs), y) if m else y)
         return tuple(out)
 

@@ -21,7 +21,7 @@ from quant.gemm import (
     TILE,
     WEIGHTS,
     finish,
-    group_ints,
+    group_values,
 )
 from quant.jit import kernel
 from quant.simd import macro, v
@@ -65,13 +65,13 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
 
     @macro
     def group_small(v: Words, acc: tuple[F, ...], w: Addr, a: Addr, g: int) -> tuple[F, ...]:
-        i = group_ints(v, t, act, stand(v, w + codes_at), 1, a, g, n, None)[0]
+        i = group_values(v, t, act, stand(v, w + codes_at), 1, a, g, n, None)[0]
         d = v.ld_f16(w)
         m = v.ld_f16(w + m_at) if m_at else None
         out = []
         for c in range(n):
             table = a + c * column + g * 4
-            x = v.fma(v.cvt(i[c]), v.mul(d, v.bc_f(table + act.dx)), acc[c])
+            x = v.fma(i[c], v.mul(d, v.bc_f(table + act.dx)), acc[c])
             out.append(v.fma(m, v.bc_f(table + act.xs), x) if m else x)
         return tuple(out)
 
@@ -89,12 +89,12 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
                 return v.ld_s8_s(w + sub_at + g * 32 + 16 * j)
             return v.ld_u8_s(scratch + g * 16)
 
-        i = group_ints(v, t, act, stand(v, w + codes_at + g * group_bytes), 1, a, g, n, sub)[0]
+        i = group_values(v, t, act, stand(v, w + codes_at + g * group_bytes), 1, a, g, n, sub)[0]
         m = v.cvt(v.ld_u8_w(scratch + 128 + g * 16)) if m_at else None
         out = []
         for c in range(n):
             table = a + c * column + g * 4
-            out.append(v.fma(v.cvt(i[c]), v.bc_f(table + act.dx), tu[2 * c]))
+            out.append(v.fma(i[c], v.bc_f(table + act.dx), tu[2 * c]))
             out.append(v.fma(m, v.bc_f(table + act.xs), tu[2 * c + 1]) if m else tu[2 * c + 1])
         return tuple(out)
 

@@ -12,7 +12,7 @@ correction on AVX2, int32 elsewhere); i is the same. The layout of an activation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -21,7 +21,7 @@ from quant.simd.base import I8, I32
 from quant.simd.layout import SUM16, SUM32, Codes
 from quant.simd.memory import MemoryWords
 from quant.simd.scalars import ScalarWords
-from quant.simd.values import A, Addr, B, S, W
+from quant.simd.values import A, Addr, B, F, S, W
 
 Code = Callable[[int, int], B]  # (strip, step of 4 values) -> bytes as `dot` takes them
 Scales = Callable[[int, int], S]  # (strip, sub-group) -> its sub-scales
@@ -112,6 +112,27 @@ class DotWords(MemoryWords, ScalarWords):
 
     # ---- a group -------------------------------------------------------------------------------
 
+    def accumulated(
+        self, code: Code, n_strips: int, columns: Sequence[tuple[Addr, Addr]], codes: Codes
+    ) -> Iterator[tuple[int, list[list[A]]]]:
+        """Sums of one group as they fill up: (sub-group, accumulator of each strip and column)."""
+        n_sub = codes.group // 4
+        hold = min(n_sub, self.steps_held(codes))
+        acc = [[A([]) for _ in columns] for _ in range(n_strips)]
+        for k in range(8):
+            u = [code(s, k) for s in range(n_strips)]
+            # A sub-group is centred once, also where it is held in several accumulators.
+            center = codes.center if k % n_sub == 0 else 0
+            start = Codes(codes.bits, center, codes.signed, codes.group)
+            for c, (q, sums) in enumerate(columns):
+                x = self.bc_b(q + 4 * k)
+                for s in range(n_strips):
+                    if k % hold == 0:
+                        acc[s][c] = self.acc_start(start, sums + k // n_sub * 4)
+                    acc[s][c] = self.dot(acc[s][c], u[s], x, codes)
+            if k % hold == hold - 1:
+                yield k // n_sub, acc
+
     def group_dots(
         self,
         code: Code,
@@ -125,30 +146,24 @@ class DotWords(MemoryWords, ScalarWords):
         A column is (address of the 32 activations, address of their sums: one per sub-group of 16
         if codes.group is 16). codes: from `codes_of`.
         """
-        n_sub = codes.group // 4
-        hold = min(n_sub, self.steps_held(codes))
-        acc = [[A([]) for _ in columns] for _ in range(n_strips)]
-        out = [[W([]) for _ in columns] for _ in range(n_strips)]
-        for k in range(8):
-            u = [code(s, k) for s in range(n_strips)]
-            first, last = k % hold == 0, k % hold == hold - 1
-            # A sub-group is centred once, also where it is held in several accumulators.
-            center = codes.center if k % n_sub == 0 else 0
-            start = Codes(codes.bits, center, codes.signed, codes.group)
-            for c, (q, sums) in enumerate(columns):
-                x = self.bc_b(q + 4 * k)
-                for s in range(n_strips):
-                    if first:
-                        acc[s][c] = self.acc_start(start, sums + k // n_sub * 4)
-                    acc[s][c] = self.dot(acc[s][c], u[s], x, codes)
-            if not last:
-                continue
-            for s in range(n_strips):
-                scale = scales(s, k // n_sub) if scales else None
-                for c in range(len(columns)):
-                    w = self.acc_w(acc[s][c], scale, codes)
-                    out[s][c] = w if k < hold else self.add_w(out[s][c], w)
+        out: list[list[W]] = []
+        for j, acc in self.accumulated(code, n_strips, columns, codes):
+            by = [scales(s, j) if scales else None for s in range(n_strips)]
+            new = [[self.acc_w(a, by[s], codes) for a in row] for s, row in enumerate(acc)]
+            out = _added(self.add_w, out, new)
         return out
+
+    def group_values(
+        self,
+        code: Code,
+        n_strips: int,
+        columns: Sequence[tuple[Addr, Addr]],
+        codes: Codes,
+        scales: Scales | None = None,
+    ) -> list[list[F]]:
+        """f32(i) of one group, where i fits 24 bits (int8 activations): see `group_dots`."""
+        ints = self.group_dots(code, n_strips, columns, codes, scales)
+        return [[self.cvt(i) for i in row] for row in ints]
 
     def store_sums(self, w0: W, w1: W, sums: Addr, g: int) -> None:
         """Sums of group g of a block, 32 codes in two strips, into the tables at `sums`."""
@@ -156,3 +171,10 @@ class DotWords(MemoryWords, ScalarWords):
         self.st_i32(sums + SUM16 + g * 8, s0)
         self.st_i32(sums + SUM16 + g * 8 + 4, s1)
         self.st_i32(sums + SUM32 + g * 4, s0 + s1)
+
+
+def _added(add: Callable[[W, W], W], a: list[list[W]], b: list[list[W]]) -> list[list[W]]:
+    """a + b of each strip and column; b alone where a is still empty."""
+    if not a:
+        return b
+    return [[add(x, y) for x, y in zip(r, t, strict=True)] for r, t in zip(a, b, strict=True)]
