@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gguf_runtime.kernels.act import gated, gated_group
+from gguf_runtime.kernels.act import quantizing, storing
 from quant import gemm
 from quant.jit import kernel
-from quant.simd import LANES, Addr, F, macro, v
+from quant.simd import Addr, v
 from quant.simd.layout import ACTS
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
-    from quant.simd.words import Words
 
 ARGS = (
     "gate_fn", "gate_args", "up_fn", "up_args", "tile", "n_rows", "n_columns", "out", "out_stride",
@@ -55,15 +54,7 @@ def point(source: Addr, to: Addr, out: Addr, ld: int) -> None:
 def gated_matmul(function: str, fmt: str) -> KernelFn:
     """Kernel for function "silu" or "gelu" and fmt "f32", "a8" or "a16"."""
     quantized = fmt != "f32"
-    act = ACTS[fmt if quantized else "a8"]
-
-    @macro
-    def group(v: Words, gate: Addr, up: Addr, block: Addr, g: int) -> None:
-        gated_group(v, function, act, gate, up, block, g)
-
-    @macro
-    def strip(v: Words, gate: F, up: F) -> F:
-        return gated(v, function, gate, up)
+    group, store = quantizing(function, ACTS[fmt if quantized else "a8"]), storing(function)
 
     def gated_matmul(args: int, task: int, thread: int) -> None:
         tile, n_columns = v.ld_i64(args + TILE), v.ld_i64(args + N_COLUMNS)
@@ -86,15 +77,7 @@ def gated_matmul(function: str, fmt: str) -> KernelFn:
                     group(gate + 128 * k, up + 128 * k, block + (g >> 3) * step, g & 7)
                 block += v.ld_i64(args + ACT_COLUMN)
             if out != 0:
-                to = out + first * 4
-                for i in range(0, n - LANES + 1, LANES):
-                    o = 4 * i
-                    v.st_f(to + o, strip(v.ld_f(gate + o), v.ld_f(up + o)))
-                left = n % LANES
-                if left > 0:
-                    o = 4 * (n - left)
-                    x = strip(v.ld_f_tail(gate + o, left), v.ld_f_tail(up + o, left))
-                    v.st_f_tail(to + o, x, left)
+                store(gate, up, out + first * 4, n)
                 out += out_stride
             gate += ld
             up += ld
