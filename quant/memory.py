@@ -1,6 +1,6 @@
 """Memory from the system: zeroed, page aligned, committed when touched, huge pages where allowed.
 
-Weights packed into huge pages are read 5 to 10 % faster than through 4 KB pages (docs/performance.md).
+Weights in huge pages are read 5 to 10 % faster than in 4 KB pages (docs/performance.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The paged cache: pages of 64 positions, counted and shared, one pool per group of layers.
 
-A group holds the layers that live equally long: those that see everything, and those with the same sliding window. A
-page of a group holds 64 positions of all its layers; a sequence is a list of pages per group. Forks share pages, and
-a store into a shared page goes to a copy. Window layers let go of pages that no query can see any more.
+A group holds the layers that live equally long: those that see everything, and those with the same
+sliding window. A page of a group holds 64 positions of all its layers; a sequence is a list of
+pages per group. Forks share pages, and a store into a shared page goes to a copy. Window layers let
+go of pages that no query can see any more.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class CachePlan:
     page_bytes: tuple[int, ...]
 
     def bytes_for(self, n_ctx: int, n_batch: int) -> int:
-        """Memory of one sequence of n_ctx positions, window groups trimmed to their window and a step."""
+        """Memory of one sequence of n_ctx positions; window groups keep their window and a step."""
         total = 0
         for window, size in zip(self.windows, self.page_bytes, strict=True):
             kept = min(n_ctx, window + n_batch + 2 * POSITIONS) if window else n_ctx
@@ -55,7 +56,7 @@ def n_pages(positions: int) -> int:
 
 
 def plan_cache(layers: Seq[CacheLayer], kind: str) -> CachePlan:
-    """Group the layers of a graph by window; RequestError where the cache type does not fit a layer."""
+    """Group the layers of a graph by window; RequestError where the cache type does not fit one."""
     windows = tuple(dict.fromkeys(layer.window for layer in layers))
     sizes = [0] * len(windows)
     places = []

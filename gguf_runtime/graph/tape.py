@@ -1,8 +1,9 @@
 """Calls -> native memory: the arguments of every kernel, and the rows that the runner walks.
 
-A tape exists for every pair of sizes (one, few, many tokens; one, few, many outputs) that has been asked for; all
-share one block of arguments. `resize` sets what follows the number of tokens and outputs, `attend` what follows
-positions; a decode step changes neither the one nor, until a span of 512 positions begins, the other.
+A tape exists for every pair of sizes (one, few, many tokens; one, few, many outputs) that has been
+asked for; all share one block of arguments. `prepare` sets what follows the number of tokens and
+outputs, and what follows positions; a decode step changes neither the one nor, until a span of 512
+positions begins, the other.
 """
 
 from __future__ import annotations
@@ -75,20 +76,18 @@ class ModelTape:
             allocate(SLOT_BYTES * max(1, len(flat))).view(np.int64).reshape(-1, SLOT_BYTES // 8)
         )
         self._where = {id(c): k for k, c in enumerate(flat)}
-        self._follow: dict[str, tuple[list[int], list[int]]] = {
-            "tokens": ([], []),
-            "outputs": ([], []),
-        }
+        # Slots that follow the tokens or outputs of a step: (where, factor).
+        follow: dict[str, tuple[list[int], list[int]]] = {"tokens": ([], []), "outputs": ([], [])}
         for k, call in enumerate(flat):
             for slot, value in enumerate(call.args):
                 if isinstance(value, Times):
-                    index, factor = self._follow[value.counts]
+                    index, factor = follow[value.counts]
                     index.append(k * (SLOT_BYTES // 8) + slot)
                     factor.append(value.factor)
                 else:
                     self._args[k, slot] = word(value)
-        self._arrays = {
-            c: (np.array(i, np.int64), np.array(f, np.int64)) for c, (i, f) in self._follow.items()
+        self._follow = {
+            c: (np.array(i, np.int64), np.array(f, np.int64)) for c, (i, f) in follow.items()
         }
         self._tapes: dict[tuple[Size, Size], Tape] = {}
         self._partials = [np.zeros(0, np.uint8) for _ in heads]
@@ -113,14 +112,14 @@ class ModelTape:
         return out
 
     def prepare(self, tokens: int, outputs: int, items: Sequence[Items]) -> Tape:
-        """The tape of a step of so many tokens and outputs, with attention scheduled per kind of heads."""
+        """The tape of a step of so many tokens and outputs; items: one per kind of heads."""
         size = (tokens, outputs)
         resized = size != self._sizes
         if resized:
             self._sizes = None  # until all of it is done: an exception may strike anywhere
             flat = self._args.reshape(-1)
             for counts, n in (("tokens", tokens), ("outputs", outputs)):
-                index, factor = self._arrays[counts]
+                index, factor = self._follow[counts]
                 flat[index] = factor * n
         if self._attend(items) or resized:
             self._told.clear()
@@ -176,12 +175,14 @@ class ModelTape:
         self._items = list(items)
         return True
 
-    # ---- rows --------------------------------------------------------------------------------------------------------
+    # ---- rows ----------------------------------------------------------------------------------
 
     def _address(self, call: Call) -> int:
+        """Where the arguments of a call stand."""
         return int(self._args.ctypes.data) + SLOT_BYTES * self._where[id(call)]
 
     def _fn(self, call: Call, sizes: tuple[Size, Size]) -> int:
+        """The kernel of a call for these sizes of tokens and outputs."""
         size = sizes[0] if call.counts == "tokens" else sizes[1]
         return self._kernels[call.specs[ALL_SIZES.index(size)]]
 
