@@ -12,7 +12,7 @@ ARCH = {"avx2": "x86_64", "avx512vnni": "x86_64", "neondot": "aarch64"}
 DOT = {"avx2": "vpmaddubsw", "avx512vnni": "vpdpbusd", "neondot": "sdot"}
 WIDE = {"avx2": "%ymm", "avx512vnni": "%zmm", "neondot": ".4s"}
 PER_GROUP = {"avx2": 16, "avx512vnni": 8, "neondot": 32}  # dot products of 32 k by 16 rows
-PANEL_COLUMNS = {"avx2": 2, "avx512vnni": 12, "neondot": 3}  # at least, over strips and columns
+PANEL_COLUMNS = {"avx2": 2, "avx512vnni": 8, "neondot": 2}  # at least, over strips and columns
 
 QUANTIZED = [t.name for t in TYPES.values() if t.kind != "float"]
 STREAMS = [f"stream:{name}:a8:1" for name in QUANTIZED]
