@@ -6,9 +6,9 @@
     tape.set_tasks(new_counts)         # before the next step
     at = tape.run(first=at, budget_s=0.05)     # returns early, at a row that nobody has begun
 
-A kernel is called as fn(args, task, thread); tasks of a row run in any order and on any thread, rows
-one after the other. Workers enter native code once and leave it at `close()`; without work they spin
-for 20 us, yield, and sleep after 2 ms. See `pool_kernels` for how rows are handed over.
+A kernel is called as fn(args, task, thread); tasks of a row run in any order and on any thread,
+rows one after the other. Workers enter native code once and leave it at `close()`; without work
+they spin for 20 us, yield, and sleep after 2 ms. See `pool_kernels` for how rows are handed over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from quant import jit, system
 from quant import pool_kernels as native
 from quant.errors import QuantError
-from quant.team import I64, Team, aligned
+from quant.team import I64, Team, aligned, tag
 
 CLAIMS_PER_THREAD = 4  # chunks of a row that one thread takes on average
 MAX_THREADS = 1024
@@ -189,11 +189,11 @@ class Tape:
             epoch = team.next_epoch()
             if self._threads > 1:
                 rows = self._rows[first:last]
-                np.add(self._counts[first:last], epoch, out=rows[:, _COUNT])
-                rows[:, _CLAIM] = epoch
+                np.add(self._counts[first:last], tag(epoch), out=rows[:, _COUNT])
+                rows[:, _CLAIM] = tag(epoch)
                 rows[:, _DONE] = 0
             at = 0 if times is None else int(times.ctypes.data)
-            return team.go(int(self._memory.ctypes.data), first, last, budget, at)
+            return team.go(epoch, int(self._memory.ctypes.data), first, last, budget, at)
 
     def _check(self) -> None:
         if self._team.pid != os.getpid():

@@ -1,4 +1,4 @@
-"""The threads of a pool, their control block, and the memory that outlives their last look at it."""
+"""The threads of a pool, their control block, and memory that outlives their last look at it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPIN_S, SLEEP_AFTER_S = 20e-6, 2e-3
 
 
 class Team:
-    """Control block, threads and memory of a pool: what must live until the last thread has left."""
+    """Control block, threads and memory of a pool: what lives until the last thread has left."""
 
     def __init__(self, threads: int, kernels: Mapping[jit.Spec, int], park: str | None) -> None:
         self.pid = os.getpid()
@@ -53,21 +53,23 @@ class Team:
                 what = f"this system starts no more than {started} of {threads} threads"
                 raise QuantError(what, hint=f"ask for {started} threads") from error
 
-    def go(self, tape: int, first: int, last: int, budget: int = 0, times: int = 0) -> int:
-        """One run of rows whose words carry `next_epoch()`; the row to go on with."""
-        tag = self.epoch * 2
+    def go(
+        self, epoch: int, tape: int, first: int, last: int, budget: int = 0, times: int = 0
+    ) -> int:
+        """One run of rows whose words carry `tag(epoch)`; the row to go on with."""
         word = self.control
-        slot = native.SLOTS // 8 + 8 * (self.epoch & 1)
+        slot = native.SLOTS // 8 + 8 * (epoch & 1)
         word[slot : slot + 3] = (tape, first, last)
-        word[native.TAG // 8 : native.TAG // 8 + 3] = (tag, budget, times)
+        word[native.TAG // 8 : native.TAG // 8 + 3] = (epoch * 2, budget, times)
+        # Ctrl-C strikes after calls: an epoch is used up by the call that announces it, or not at all.
+        self.epoch = epoch
         self.lead(self.address, 0, 0)
         return int(word[native.NEXT // 8])
 
     def next_epoch(self) -> int:
-        """Begin a run; its epoch in the upper half of a word."""
+        """The number of the next run."""
         # Never 0, and odd after even, so that neighbours use different slots also when it wraps.
-        self.epoch = self.epoch % (native.MASK - 1) + 1
-        return ((self.epoch << 32) + 2**63) % 2**64 - 2**63
+        return self.epoch % (native.MASK - 1) + 1
 
     def stop(self) -> None:
         """Send the threads home and wait for them."""
@@ -76,10 +78,14 @@ class Team:
         with self.lock:
             self.closed = True
             self.control[native.QUIT // 8] = 1
-            self.next_epoch()
-            self.go(0, 0, 0)
+            self.go(self.next_epoch(), 0, 0, 0)
             for thread in self.threads:
                 thread.join()
+
+
+def tag(epoch: int) -> int:
+    """An epoch in the upper half of a word."""
+    return ((epoch << 32) + 2**63) % 2**64 - 2**63
 
 
 def aligned(words: int) -> I64:
