@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,8 +71,9 @@ def plan_cache(layers: Seq[CacheLayer], kind: str) -> CachePlan:
 class Cache:
     """All pages of a model; makes sequences. Not locked: whoever steps the model owns it.
 
-    An exception may strike anywhere (Ctrl-C does): what was begun and not ended is put right by
-    counting all pages anew before the next change.
+    Sequences that are forgotten without `close` give their pages back at the next change. An
+    exception may strike anywhere (Ctrl-C does), in finalizers too: so there are none, and what was
+    begun and not ended is put right by counting all pages anew.
     """
 
     def __init__(
@@ -88,18 +89,20 @@ class Cache:
         self.n_batch = n_batch
         self.limit_bytes = limit_bytes
         self.arenas = [Arena(size, block_pages) for size in plan.page_bytes]
-        self._sequences: WeakSet[Sequence] = WeakSet()
+        self._sequences: list[ref[Sequence]] = []
         self._changing = False
 
     def sequence(self) -> Sequence:
         """A new, empty sequence."""
         made = Sequence(self)
-        self._sequences.add(made)
+        self._sequences.append(ref(made))
         return made
 
     @property
     def used_pages(self) -> int:
-        """Pages that sequences hold, over all groups."""
+        """Pages that sequences hold, over all groups; those of forgotten ones are taken back."""
+        self.begin()
+        self.end()
         return sum(a.used for a in self.arenas)
 
     @property
@@ -129,15 +132,21 @@ class Cache:
 
     def begin(self) -> None:
         """Before a change of pages; puts right what an interrupted one has left."""
-        if self._changing:
-            sequences = list(self._sequences)
+        if self._changing or any(r() is None for r in self._sequences):
+            self._changing = True
+            live = [s for r in self._sequences if (s := r()) is not None]
             for g, arena in enumerate(self.arenas):
-                arena.recount(p for s in sequences for p in s.pages[g] if p != GONE)
-                for s in sequences:
+                arena.recount(p for s in live for p in s.pages[g] if p != GONE)
+                for s in live:
                     s.tables[g][: len(s.pages[g])] = [
                         0 if p == GONE else arena.address(p) for p in s.pages[g]
                     ]
+            self._sequences = [ref(s) for s in live if not s.closed]
         self._changing = True
+
+    def forget(self, sequence: Sequence) -> None:
+        """It holds no pages any more."""
+        self._sequences = [r for r in self._sequences if r() is not sequence]
 
     def end(self) -> None:
         """After a change that was carried out whole."""
@@ -159,7 +168,7 @@ class Sequence:
         self.tables: list[I64] = [np.zeros(n, np.int64) for _ in cache.arenas]
         self.addresses: list[int] = [int(t.ctypes.data) for t in self.tables]
         self._own_until = 0  # positions below it lie in pages that are there and not shared
-        self._closed = False
+        self.closed = False
 
     def reserve(self, n: int) -> None:
         """Make room for n more positions in pages that are this sequence's own.
@@ -168,7 +177,7 @@ class Sequence:
             RequestError: the context is full; nothing has changed.
             MachineError: no memory for more pages; nothing that counts has changed.
         """
-        if self._closed:
+        if self.closed:
             raise RequestError("this sequence is closed")
         end = self.length + n
         if end <= self._own_until:
@@ -260,6 +269,7 @@ class Sequence:
 
     def close(self) -> None:
         """Give the pages back."""
-        if not self._closed:
+        if not self.closed:
             self.truncate(0)
-            self._closed = True
+            self.closed = True
+            self._cache.forget(self)

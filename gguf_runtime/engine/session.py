@@ -34,7 +34,6 @@ class Session:
     """
 
     def __init__(self, backend: Backend) -> None:
-        self._closed = True  # until there is something to give back
         self._backend = backend
         self._sequence = backend.sequence()
         self.ids: list[int] = []
@@ -173,10 +172,6 @@ class Session:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            self.close()
 
     def _refuse_closed(self) -> None:
         if self._closed:
