@@ -1,0 +1,179 @@
+"""The commands that README.md and docs/ show: run again, and compared with what the pages say.
+
+    python docs/transcripts.py            run every command, name those whose output differs
+    python docs/transcripts.py --write    put today's output, and the seconds of README.md, into the pages
+
+A block of a page that begins with ```console holds lines `$ command`, each followed by its output, stdout and stderr
+together. Commands that use `gg` are run in an empty folder with this machine's models and kernels; others are prose.
+With ```console varies only the exit code counts: figures and paths differ between machines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"^```console(?P<varies> varies)?\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+SECONDS = re.compile(r"(<!-- seconds:begin -->).*?(<!-- seconds:end -->)", re.DOTALL)
+PROGRESS = re.compile(r"^(compiling kernels|loading weights)\b.*\n", re.MULTILINE)
+HANG_S = 600
+
+
+@dataclass(frozen=True)
+class Command:
+    """One `$` line of a page and what stands below it."""
+
+    page: str
+    line: str
+    output: str
+    varies: bool
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is one of ours."""
+        words = shlex.split(self.line.replace("|", " | "))
+        return "gg" in words or "gguf-runtime" in words
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did: exit code, stdout and stderr as they came, seconds."""
+
+    code: int
+    output: str
+    seconds: float
+
+
+def commands(page: Path) -> Iterator[Command]:
+    """The commands of a page, in order."""
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        for line, output in _split(block["body"]):
+            yield Command(page.name, line, output, block["varies"] is not None)
+
+
+def _split(body: str) -> Iterator[tuple[str, str]]:
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        line, _, output = part.partition("\n")
+        yield line, output
+
+
+def environment(bin_dir: Path, **more: str) -> dict[str, str]:
+    """The environment of a transcript: `gg` is this checkout, models are this machine's."""
+    sys.path.insert(0, str(ROOT))
+    from gguf_runtime.hub.places import models_dir
+
+    for name in ("gg", "gguf-runtime"):
+        shim = bin_dir / name
+        shim.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m gguf_runtime "$@"\n')
+        shim.chmod(0o700)
+    env = os.environ | {
+        "PATH": f"{bin_dir}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GGUF_RUNTIME_MODELS": str(models_dir()),
+        "COLUMNS": "100",
+        "LC_ALL": "C.UTF-8",
+    }
+    for name in ("FORCE_COLOR", "GGUF_RUNTIME_EXACT", "GGUF_RUNTIME_ISA"):
+        env.pop(name, None)
+    return env | more
+
+
+def run(line: str, **more: str) -> Ran:
+    """Run a command line."""
+    with tempfile.TemporaryDirectory() as folder:
+        bin_dir = Path(folder) / "bin"
+        bin_dir.mkdir()
+        begin = time.perf_counter()
+        done = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {line}"],
+            env=environment(bin_dir, **more),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=HANG_S,
+            check=False,
+        )
+        seconds = time.perf_counter() - begin
+    return Ran(done.returncode, PROGRESS.sub("", done.stdout.decode()), seconds)
+
+
+def wrong(command: Command, ran: Ran) -> str | None:
+    """What does not agree with the page, if anything."""
+    if ran.code:
+        return f"{command.page}: `{command.line}` ends with {ran.code}:\n{ran.output}"
+    if not command.varies and ran.output.strip() != command.output.strip():
+        return f"{command.page}: `{command.line}` prints\n{ran.output}\nthe page says\n{command.output}"
+    return None
+
+
+def rewrite(page: Path) -> None:
+    """Put today's output into the blocks of a page."""
+
+    def block(match: re.Match[str]) -> str:
+        varies = match["varies"] or ""
+        parts = []
+        for line, output in _split(match["body"]):
+            command = Command(page.name, line, output, bool(varies))
+            if command.runs:
+                ran = run(line)
+                if ran.code:
+                    raise SystemExit(f"{page.name}: {line} ends with {ran.code}:\n{ran.output}")
+                output = ran.output if ran.output.endswith("\n") or not ran.output else ran.output + "\n"
+            parts.append(f"$ {line}\n{output}")
+        return f"```console{varies}\n{''.join(parts)}```"
+
+    text = page.read_text(encoding="utf-8")
+    text = BLOCK.sub(block, text)
+    if SECONDS.search(text):
+        first = next(c for c in commands(page) if c.runs and " run " in c.line)
+        text = SECONDS.sub(lambda m: f"{m[1]}\n{seconds(first.line)}\n{m[2]}", text)
+    page.write_text(text, encoding="utf-8")
+
+
+def seconds(line: str) -> str:
+    """How long a command takes without compiled kernels, and with them (median of five)."""
+    with tempfile.TemporaryDirectory() as cache:
+        cold = run(line, GGUF_RUNTIME_CACHE=cache).seconds
+        warm = sorted(run(line, GGUF_RUNTIME_CACHE=cache).seconds for _ in range(5))[2]
+    return (
+        f"The first run took {cold:.1f} s, most of it spent compiling kernels, which are kept; the second took {warm:.1f} s"
+        f" ({cpu_name()}, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')})."
+    )
+
+
+def cpu_name() -> str:
+    """The processor as the system names it."""
+    try:
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else "unknown processor"
+
+
+def main() -> int:
+    """Check, or write."""
+    faults = 0
+    for page in PAGES:
+        if "--write" in sys.argv[1:]:
+            rewrite(page)
+            continue
+        for command in commands(page):
+            if command.runs and (fault := wrong(command, run(command.line))):
+                faults += 1
+                print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
