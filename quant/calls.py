@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
 
     @property
     def scratch_bytes(self) -> int:
-        """Scratch of one thread; a panel's register tile may take two strips where a task has one."""
+        """Scratch of one thread; a panel's tile may take two strips where a task has one."""
         return gemm.scratch_bytes(self.n, self.tile + self.tile % 2)
 
     def row(self, weights: int, acts: int, out: int, ld_out: int, scratch: int) -> I64:

@@ -1,7 +1,7 @@
 """What this machine is: instruction set, cores this process may use, caches, memory.
 
 Facts come from the system at run time: never from a compiler, never by arithmetic on a core count.
-Every function takes `root`, the folder that holds /proc and /sys, so that a test can fake a machine.
+Every function takes `root`, the folder that holds /proc and /sys: a test can fake a machine.
 Other systems than Linux are asked in `quant.cpuid`. Imports neither numpy nor numba.
 
 Names of instruction sets, lowest first; each one's machine code runs on all that follow it:
@@ -271,7 +271,7 @@ def _size(text: str) -> int:
 
 
 def memory(root: str = "/") -> Memory:
-    """Total, limit and what can still be had: the machine's free memory and every limit above us."""
+    """Total, limit and what can still be had: the machine's free memory and all limits above us."""
     if sys.platform != "linux" and root == "/":
         from quant import cpuid
 

@@ -25,7 +25,7 @@ _TWO_OVER_LN2 = (2.8853900817779268, 4.0710547481862066e-17)
 _THIRD = (0.3333333333333333, 1.850371707708594e-17)
 _SQRT_HALF = 0.7071067811865476
 _TWO_OVER_PI = 0.6366197723675814
-# Half of pi in pieces of 33, 33 and 53 bits: a count below 2^20 times one of the first two is exact.
+# Half of pi in pieces of 33, 33 and 53 bits: a count below 2^20 times one of 33 bits is exact.
 _HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 _MAX_ANGLE = float(1 << 20)
 _SPLIT = 134217729.0  # 2^27 + 1

@@ -49,7 +49,7 @@ def scratch_bytes(n_columns: int, tile: int) -> int:
 
 
 def finish(args: int, acc: int, stride: int, strip: int, first: int, n: int) -> None:
-    """Accumulators [n columns] at acc -> out, with bias and residual; the last strip may be ragged."""
+    """Accumulators [n columns] at acc -> out, with bias, residual; the last strip may be ragged."""
     rows = v.ld_i64(args + N_ROWS) - strip * 16
     ld, ldr = v.ld_i64(args + LD_OUT), v.ld_i64(args + LD_RESID)
     out = v.ld_i64(args + OUT) + strip * 64 + first * ld

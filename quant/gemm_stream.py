@@ -111,7 +111,32 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
             out = [v.fma(tu[2 * c + 1], e, out[c]) for c in range(n)]
         return tuple(out)
 
-    def small(args: int, task: int, thread: int) -> None:
+    def walk_small(
+        acc: tuple[F, ...], w: Addr, a: Addr, n_groups: int, step: int, scratch: Addr
+    ) -> tuple[F, ...]:
+        for b in range(0, n_groups, 8):
+            for g in range(min(8, n_groups - b)):
+                acc = group_small(acc, w, a, g)
+                w += size
+            a += step
+        return acc
+
+    def walk_super(
+        acc: tuple[F, ...], w: Addr, a: Addr, n_groups: int, step: int, scratch: Addr
+    ) -> tuple[F, ...]:
+        for _ in range(n_groups >> 3):
+            scales(w, scratch)
+            tu = zeros2()
+            for g in range(8):
+                tu = group_super(tu, w, scratch, a, g)
+            acc = close(acc, tu, w)
+            w += size
+            a += step
+        return acc
+
+    walk = walk_super if t.kind == "super" else walk_small
+
+    def run(args: int, task: int, thread: int) -> None:
         n_columns, n_groups = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
         tile, stride = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
         scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
@@ -120,34 +145,8 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
             for first in range(0, n_columns, n):
                 w = v.ld_i64(args + WEIGHTS) + strip * stride
                 a = v.ld_i64(args + ACTS_AT) + first * column
-                acc = zeros()
-                for b in range(0, n_groups, 8):
-                    for g in range(min(8, n_groups - b)):
-                        acc = group_small(acc, w, a, g)
-                        w += size
-                    a += n_columns * column
+                acc = walk(zeros(), w, a, n_groups, n_columns * column, scratch)
                 spill(acc, scratch)
                 finish(args, scratch, 64, strip, first, min(n, n_columns - first))
 
-    def super_(args: int, task: int, thread: int) -> None:
-        n_columns, n_blocks = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS) >> 3
-        tile, stride = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
-        scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
-        last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
-        for strip in range(task * tile, last):
-            for first in range(0, n_columns, n):
-                w = v.ld_i64(args + WEIGHTS) + strip * stride
-                a = v.ld_i64(args + ACTS_AT) + first * column
-                acc = zeros()
-                for _ in range(n_blocks):
-                    scales(w, scratch)
-                    tu = zeros2()
-                    for g in range(8):
-                        tu = group_super(tu, w, scratch, a, g)
-                    acc = close(acc, tu, w)
-                    w += size
-                    a += n_columns * column
-                spill(acc, scratch)
-                finish(args, scratch, 64, strip, first, min(n, n_columns - first))
-
-    return super_ if t.kind == "super" else small
+    return run

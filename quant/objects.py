@@ -27,7 +27,7 @@ Notice = Callable[[str, str], None]
 
 
 def environment() -> str:
-    """Versions and system that decide what machine code comes out, without importing any of them."""
+    """Versions and system that decide what machine code comes out; none is imported."""
     python = ".".join(map(str, sys.version_info[:3]))
     machine = (
         os.uname().machine if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE")

@@ -2,7 +2,7 @@
 
 control   a block of int64 words, see the offsets below; what is written while others spin on it has
           128 bytes of its own
-row       128 bytes: fn · args · count word · chunk | claim word · done            (second line at 64)
+row       128 bytes: fn · args · count word · chunk | claim word · done           (second line at 64)
           count word = epoch << 32 | tasks, claim word = epoch << 32 | next task; done counts tasks
 epoch     one per run. The host rewrites the three words of every row of a run before it begins, so
           a thread that lost its core during an older run finds another epoch, whichever of the
@@ -186,7 +186,7 @@ def follow(control: int, thread: int, tag: int) -> None:
     tape = v.load_acq(slot)
     k = v.load_acq(slot + 8)
     last = v.load_acq(slot + 16)
-    # The slot is rewritten for the run after next: what was read belongs together if this one lasts.
+    # The slot is rewritten for the run after next: what was read is one run's if this one lasts.
     if v.load_acq(control + EPOCH) != tag:
         return
     while k < last:

@@ -62,7 +62,7 @@ def register_peak(kind: str) -> KernelFn:
     def dots(v: Words, acc: tuple[A, ...], x: W) -> tuple[A, ...]:
         b, out = v.bits_b(v.bytes_of_w(x), 0, 15), []
         for a in acc:
-            # Operands that LLVM cannot know: else AVX2's products, the same each time, leave the loop.
+            # Operands LLVM cannot know: else AVX2's products, the same each time, leave the loop.
             if v.asm_register:
                 b = B([v.keep(r) for r in b.regs])
             else:

@@ -72,7 +72,7 @@ def _macho(data: bytes) -> list[tuple[str, bool]]:
             table, count, names_at, _ = struct.unpack_from("<IIII", data, at + 8)
             for i in range(count):
                 name, kind, _, _, value = struct.unpack_from("<IBBHQ", data, table + 16 * i)
-                # N_STAB entries are for debuggers; N_EXT; type 0 is undefined, or common with a size
+                # N_STAB is for debuggers; N_EXT; type 0 is undefined, or common with a size
                 if not kind & 0xE0 and kind & 1:
                     text = _name(data, names_at + name).removeprefix("_")
                     rows.append((text, bool(kind & 0x0E) or value != 0))

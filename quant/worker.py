@@ -1,6 +1,6 @@
 """Compiles kernels in a process of its own: `python -m quant.jit` ends up here.
 
-Jobs come as lines of JSON on stdin; a reply is a line of JSON on stdout, followed by `size` bytes of
+Jobs come as lines of JSON on stdin; a reply is a line of JSON on stdout, then `size` bytes of
 object. LLVM ends the whole process when an instruction does not exist, a wrong kernel may crash in
 its check: both are then this process's death, not the user's.
 """
@@ -38,7 +38,7 @@ class CheckError(Exception):
 
 
 def compile_job(job: Job) -> bytes:
-    """The object of a kernel: no undefined symbols, equal to its reference where that can be run."""
+    """The object of a kernel: no undefined symbols, equal to its reference where it can be run."""
     from quant.compile import compile_kernel
 
     module = importlib.import_module(job.module)

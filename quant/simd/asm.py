@@ -1,8 +1,9 @@
-"""`python -m quant.simd.asm KERNEL [ISA]`: a kernel's machine code, and what its inner loops are made of.
+"""`python -m quant.simd.asm KERNEL [ISA]`: a kernel's machine code, and what its loops are made of.
 
-KERNEL is a factory and its parameters: `stream:Q4_K:a8:1`, `panel:Q8_0:a16`, `floats:F16:many`, or with its module
-`gguf_runtime.kernels.norm.rms_norm:…`. ISA is a name of `quant.simd.isa.TARGETS`, of another architecture as
-`aarch64/neondot`; this CPU's best one unless said otherwise. Nothing is run, so any of them can be read anywhere.
+KERNEL is a factory and its parameters: `stream:Q4_K:a8:1`, `panel:Q8_0:a16`, `floats:F16:many`, or
+with its module `gguf_runtime.kernels.norm.rms_norm:…`. ISA is a name of `quant.simd.isa.TARGETS`,
+of another architecture as `aarch64/neondot`; this CPU's best one unless said otherwise. Nothing is
+run, so any of them can be read anywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)\s.*?(\.?L\w+)\s*$")
 _COMMENT = re.compile(r"\s*(?:#|//|;).*$")
 _VECTOR = re.compile(r"%[xyz]mm\d|\b[qdv]\d+\b")
 _STACK = re.compile(r"\(%rsp\b|\[sp\b")
-# A frame pointer is the stack's too, but only where it is set: else it is a register like any other.
+# A frame pointer is the stack's too, but only where it is set: else a register like any other.
 _FRAME = re.compile(r"(?:movq\s+%rsp, (%rbp)|mov\s+(x29), sp|add\s+(x29), sp)")
 
 

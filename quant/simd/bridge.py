@@ -143,7 +143,7 @@ class Bridge:
 
             return ret(*sig_args), codegen
 
-        # Numba reads the parameters of an intrinsic from its signature: it must have the word's own.
+        # Numba reads the parameters of an intrinsic from its signature: it must be the word's.
         names = [f"a{k}" for k in range(len(inspect.signature(fn).parameters) - 1)]
         given, parts = ", ".join(["ctx", *names]), "".join(f"{n}, " for n in names)
         scope: dict[str, Any] = {"typer": typer}

@@ -1,4 +1,4 @@
-"""exp, sigmoid, tanh, gelu and silu over strips, as polynomials of the vocabulary: one result everywhere.
+"""exp, sigmoid, tanh, gelu and silu over strips, as polynomials over words: one result everywhere.
 
 Each function is written twice: over words (traced into kernels) and, with `_bits`, in numpy float32
 in the same order of operations. Only fma, add, sub, mul, div, select and bit words are used.

@@ -1,4 +1,4 @@
-"""Words on scalars and on shared memory: loads, stores, atomics, calls, the floating-point state."""
+"""Words on scalars and shared memory: loads, stores, atomics, calls, the floating-point state."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What LLVM is told: a fixed feature list, never the host's name: one object for all machines."""
+    """What LLVM is told: a fixed feature list, never the host's name: one object for all."""
 
     isa: str
     arch: str  # "x86_64" or "aarch64"

@@ -42,11 +42,11 @@ class Avx2(X86):
         return 1, (2 if codes.signed else 3) if planes == 1 else 1
 
     def steps_held(self, codes: Codes) -> int:
-        """15 * 127 * 16, 16 * 127 * 16, 31 * 127 * 8 fit an int16; 8-bit codes are held as int32."""
+        """15 * 127 * 16, 16 * 127 * 16, 31 * 127 * 8 fit int16; 8-bit codes are held as int32."""
         return 4 if codes.bits == 5 and not codes.center else 8
 
     def acc_start(self, codes: Codes, sums: Addr) -> A:
-        """Accumulator at -center * the two sums, at `sums`, of the activations of this sub-group."""
+        """Accumulator at -center * the two sums, at `sums`, of this sub-group's activations."""
         if codes.signed or not codes.center:
             return A([self.const("H", 0)] * self.P)
         pair = self.b.bitcast(

@@ -40,7 +40,7 @@ class Avx512Vnni(X86):
     ) -> list[list[F]]:
         """f32(i) with sub-scales applied in float32: exact, since sums, products and i fit 24 bits.
 
-        A multiplication of int32 is two operations of ten cycles each, one of float32 is one of four.
+        A multiplication of int32 is two operations of ten cycles, one of float32 is one of four.
         """
         if scales is None:
             return super().group_values(code, n_strips, columns, codes, scales)
