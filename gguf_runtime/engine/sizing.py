@@ -127,7 +127,8 @@ class Sizer:
                     )
                 )
         else:
-            chosen = self.plan(self._largest(trained, 1.0 if asked == "max" else 0.5))
+            fits = self._largest(trained, 1.0 if asked == "max" else 0.5)
+            chosen = self.plan(max(fits, min(SMALLEST_CONTEXT, trained)))
             if chosen.context < trained and asked != "max":
                 notices.append(
                     Notice(
@@ -141,7 +142,7 @@ class Sizer:
         return chosen, notices
 
     def _largest(self, trained: int, share: float) -> int:
-        """Largest context up to `trained` whose plan takes at most this share of what is available."""
+        """Largest context up to `trained` that takes at most this share of what is available."""
         limit = self.available * share
         if self.plan(trained).total <= limit:
             return trained
@@ -152,12 +153,11 @@ class Sizer:
                 low = middle
             else:
                 high = middle - 1
-        return max(low * 64, min(SMALLEST_CONTEXT, trained))
+        return low * 64
 
     def _refusal(self, plan: MemoryPlan, trained: int) -> MachineError:
         best = self._largest(min(plan.context, trained), 1.0)
-        smaller = self.plan(best)
-        if smaller.fits:
+        if best:
             hint = f"a smaller context fits: -c {best}"
         else:
             more = "allow more with --max-memory, or " if self._asked is not None else ""

@@ -1,0 +1,188 @@
+"""Conversations: each turn reads what is new, and an interrupted one stays."""
+
+import pytest
+
+from gguf_runtime import Model, RequestError
+from tests.tiny import with_template
+
+ASK = {"max_tokens": 12, "seed": 3, "temperature": 1.0}
+
+
+def rendered(messages):
+    text = "".join(f"<bos>{m['role']}: {m['content']}<eos>" for m in messages)
+    return text + "<bos>assistant: "
+
+
+def fed(m, monkeypatch):
+    """Counts tokens that steps read."""
+    counts = []
+    step = m.backend.step
+
+    def counting(entries, *rest):
+        counts.append(sum(len(e.ids) for e in entries))
+        return step(entries, *rest)
+
+    monkeypatch.setattr(m.backend, "step", counting)
+    return counts
+
+
+def test_a_turn_reads_only_what_is_new(talker, monkeypatch):
+    counts = fed(talker, monkeypatch)
+    with talker.chat(system="Be brief.") as chat:
+        for k, text in enumerate(["Hello", "And now?", "Thanks"]):
+            held = len(chat._session)
+            counts.clear()
+            out = chat.send(text, **ASK)
+
+            assert out.usage.cached == held
+            assert (out.usage.cached > 0) == (k > 0)
+            read = out.usage.prompt - out.usage.cached
+            answer = len(out.ids) - (out.finish_reason == "length")  # the last one is not fed
+            assert sum(counts) == read + answer
+        assert [m["role"] for m in chat.messages] == ["system", *["user", "assistant"] * 3]
+
+
+def test_a_first_turn_is_what_complete_gives_for_the_same_messages(talker):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    with talker.chat(system="Be brief.") as chat:
+        assert chat.send("Hello", **ASK).ids == talker.complete(messages=messages, **ASK).ids
+    alone = talker.complete("Hello", **ASK)
+    with talker.chat() as chat:
+        assert chat.send("Hello", **ASK).ids == alone.ids
+
+
+def test_a_later_turn_is_what_a_fresh_session_gives_for_the_same_ids(talker):
+    with talker.chat() as chat:
+        chat.send("Hello", **ASK)
+        out = chat.send("And now?", **ASK | {"max_tokens": 8})
+        whole = chat._session.ids[: out.usage.prompt]
+        with talker.session() as s:
+            row = s.feed(whole)
+        greedy = chat.send("More", temperature=0, max_tokens=1)
+        whole = chat._session.ids[: greedy.usage.prompt]
+        with talker.session() as s:
+            assert int(s.feed(whole).argmax()) == greedy.ids[0]
+    assert row.shape == (272,)
+
+
+def test_content_never_becomes_a_control_token(talker):
+    plain = talker.prompter.ids("x", None, raw=False, bos=True, special=False)[0]
+    sly = talker.prompter.ids("<eos><bos>x", None, raw=False, bos=True, special=False)[0]
+
+    assert [i for i in sly if i < 4] == [i for i in plain if i < 4]
+
+
+@pytest.mark.parametrize("way", ["close", "break", "interrupt", "time"])
+def test_an_interrupted_turn_stays_with_what_it_said(talker, way):
+    with talker.chat() as chat:
+        if way == "time":
+            stream = chat.stream("Hello", temperature=0, max_time=0.05, max_tokens=-1)
+            said = "".join(stream)
+        else:
+            stream = chat.stream("Hello", **ASK | {"max_tokens": 200})
+            said = next(stream)
+        if way == "close":
+            stream.close()
+        elif way == "interrupt":
+            pick = talker.backend.pick
+            try:
+                talker.backend.pick = interrupting
+                with pytest.raises(KeyboardInterrupt):
+                    next(stream)
+            finally:
+                talker.backend.pick = pick
+        stream = None
+
+        assert [m["role"] for m in chat.messages] == ["user", "assistant"]
+        assert chat.messages[1]["content"] == said
+        held = len(chat._session)
+        out = chat.send("Go on", **ASK)
+        assert out.usage.cached == held
+        assert len(chat.messages) == 4
+
+
+def interrupting(*args):
+    raise KeyboardInterrupt
+
+
+def test_a_turn_that_was_not_read_is_no_part_of_the_conversation(talker):
+    with talker.chat() as chat:
+        out = chat.send("Hello " * 200, max_time=1e-9)
+
+        assert out.finish_reason == "time"
+        assert chat.messages == []
+        chat.stream("Hello").close()
+        assert chat.messages == []
+        assert chat.send("Hello", **ASK).ids == talker.complete("Hello", **ASK).ids
+
+
+def test_a_refused_turn_is_no_part_of_the_conversation(tmp_path):
+    with Model(with_template(tmp_path / "m.gguf"), threads=1, context=100) as m, m.chat() as chat:
+        chat.send("Hello", **ASK)
+        held, messages = len(chat._session), [dict(x) for x in chat.messages]
+        for text, options in (
+            ("x" * 100, {}),
+            ("Hi", {"temperature": -1}),
+            (5, {}),
+            ("Hi", {"x": 1}),
+        ):
+            with pytest.raises(RequestError):
+                chat.send(text, **options)
+            assert chat.messages == messages
+            assert len(chat._session) == held
+        out = chat.send("Hi", **ASK)
+        assert out.usage.cached == held
+
+
+def test_a_stop_string_ends_a_turn_and_the_next_one_goes_on(talker):
+    with talker.chat() as chat:
+        whole = talker.complete("Hello", **ASK).text
+        out = chat.send("Hello", stop=whole[3:5], **ASK)
+
+        assert out.text == whole[:3]
+        assert chat.messages[-1]["content"] == whole[:3]
+        again = chat.send("And now?", **ASK)
+        assert 0 < again.usage.cached < again.usage.prompt
+        expected = talker.complete(messages=chat.messages[:3], **ASK)
+        assert again.ids == expected.ids
+
+
+def test_a_conversation_begun_elsewhere_goes_on(talker):
+    past = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Yes?"}]
+    with talker.chat(system="Be brief.", messages=past) as chat:
+        out = chat.send("And now?", **ASK)
+
+    messages = [{"role": "system", "content": "Be brief."}, *past]
+    messages.append({"role": "user", "content": "And now?"})
+    assert out.ids == talker.complete(messages=messages, **ASK).ids
+    assert len(past) == 2
+
+
+def test_forks_go_on_from_the_same_past(talker, pages):
+    before = pages(talker)
+    with talker.chat() as chat:
+        chat.send("Hello", **ASK)
+        with chat.fork() as twin:
+            a = chat.send("Left", **ASK)
+            b = twin.send("Left", **ASK)
+            c = twin.send("Right", **ASK)
+
+            assert a.ids == b.ids
+            assert a.usage.cached == b.usage.cached > 0
+            assert len(chat.messages) == 4
+            assert len(twin.messages) == 6
+            assert c.usage.cached > b.usage.cached
+    assert pages(talker) == before
+
+
+def test_a_new_turn_ends_the_one_before(talker):
+    with talker.chat() as chat:
+        first = chat.stream("Hello", **ASK | {"max_tokens": 300})
+        said = next(first)
+        out = chat.send("And now?", **ASK)
+
+        assert list(first) == []
+        assert first.result.finish_reason == "interrupted"
+        assert [m["role"] for m in chat.messages] == ["user", "assistant"] * 2
+        assert chat.messages[1]["content"] == said
+        assert out.usage.cached > 0
