@@ -20,14 +20,17 @@ import sys
 from quant import cgroup
 from quant.errors import QuantError
 
-_X86 = frozenset({"sse3", "ssse3", "sse4_1", "sse4_2", "popcnt", "avx", "fma"})
+_SSE = frozenset({"sse3", "ssse3", "sse4_1", "sse4_2", "popcnt"})
+_X86 = _SSE | {"avx", "fma"}
 _AVX2 = _X86 | {"avx2", "f16c", "bmi1", "bmi2"}
 _VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
 _NEON = frozenset({"asimd"})
 
+NO_FMA = "nofma"  # results within 1e-3 of the others
+
 # family -> (name, what the CPU must have), lowest first
 _LEVELS: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {
-    "x86": (("generic", _X86), ("avx2", _AVX2), ("avx512vnni", _VNNI)),
+    "x86": ((NO_FMA, _SSE), ("generic", _X86), ("avx2", _AVX2), ("avx512vnni", _VNNI)),
     "arm": (("generic", _NEON), ("neondot", _NEON | {"asimddp"})),
     "other": (),
 }
@@ -109,6 +112,11 @@ def supported(root: str = "/", machine: str | None = None) -> tuple[str, ...]:
     """Instruction sets with kernels that this CPU can run, lowest first."""
     has = features(root, machine)
     return tuple(name for name, needs in _LEVELS[family(machine)] if needs <= has)
+
+
+def exact(root: str = "/", machine: str | None = None) -> tuple[str, ...]:
+    """Those of `supported()` whose results are the contract's, bit for bit: with fma."""
+    return tuple(name for name in supported(root, machine) if name != NO_FMA)
 
 
 def missing(name: str, root: str = "/", machine: str | None = None) -> tuple[str, ...]:

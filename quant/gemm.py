@@ -44,8 +44,11 @@ PANEL_BYTES = 6272  # of a strip and 256 values of k, see `gemm_panel`
 
 
 def scratch_bytes(n_columns: int, tile: int) -> int:
-    """Scratch that one thread needs for up to `n_columns` columns and `tile` strips a task."""
-    return SCALES_BYTES + tile * (PANEL_BYTES + (n_columns + SLACK) * 64)
+    """Scratch that one thread needs for up to `n_columns` columns and `tile` strips a task.
+
+    A register tile spans up to two strips, so the last one of an odd task has a silent neighbour.
+    """
+    return SCALES_BYTES + (tile + tile % 2) * (PANEL_BYTES + (n_columns + SLACK) * 64)
 
 
 def finish(args: int, acc: int, stride: int, strip: int, first: int, n: int) -> None:

@@ -39,7 +39,7 @@ class CheckError(Exception):
 
 def compile_job(job: Job) -> bytes:
     """The object of a kernel: no undefined symbols, equal to its reference where it can be run."""
-    from quant.compile import compile_kernel
+    from quant.compile import compile_kernel, target
 
     module = importlib.import_module(job.module)
     kernel = getattr(module, job.factory)(*job.params)
@@ -49,7 +49,7 @@ def compile_job(job: Job) -> bytes:
         raise TypeError(f"calls what no kernel may call: {', '.join(symbols.undefined)}")
     if job.symbol not in symbols.defined:
         raise TypeError(f"the object does not define {job.symbol}")
-    if job.check and job.run:
+    if job.check and job.run and target(job.isa).exact:
         check = _check(module, job.check)
         run = callable_at(link({job.symbol: data})[job.symbol])
         complaint = check(run, job.isa, *job.params)

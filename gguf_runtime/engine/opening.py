@@ -29,7 +29,7 @@ from gguf_runtime.engine.sizing import (
 from gguf_runtime.engine.step import Stepper
 from gguf_runtime.errors import ModelError
 from gguf_runtime.graph.plan import make_plan
-from quant import jit, pool_kernels
+from quant import cpu, jit, pool_kernels
 from quant.pool import Pool
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def open_backend(
                 progress=progress,
                 notice=told,
             )
+            if loaded.kernels.isa == cpu.NO_FMA:
+                told("no-fma", "this CPU has no fma: slower, and results differ in the last digits")
             sampler = Sampler(pool, kernels, n_tokens)  # rows that only pad are never chosen
             pages = Cache(cache, memory.context, batch, limit_bytes=memory.cache_limit)
             backend = KernelBackend(Stepper(loaded, pages), sampler)

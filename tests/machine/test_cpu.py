@@ -100,11 +100,16 @@ def test_isa_on_arm_asks_for_dot_products(machine, features, best):
     assert cpu.isa(str(machine.folder), "aarch64") == best
 
 
-@pytest.mark.parametrize("flags", [SANDY_BRIDGE, "fpu"])
-def test_a_cpu_without_fma_is_refused_by_name_of_the_feature(machine, flags):
-    machine.cpuinfo(flags)
+def test_a_cpu_without_fma_has_kernels_of_its_own(machine):
+    machine.cpuinfo(SANDY_BRIDGE)
 
-    with pytest.raises(QuantError, match=r"lacks .*fma"):
+    assert cpu.isa(str(machine.folder), "x86_64") == "nofma"
+
+
+def test_a_cpu_without_kernels_is_refused_by_name_of_the_feature(machine):
+    machine.cpuinfo("fpu")
+
+    with pytest.raises(QuantError, match=r"lacks .*ssse3"):
         cpu.isa(str(machine.folder), "x86_64")
 
 
@@ -138,7 +143,7 @@ def test_override_refuses_what_the_cpu_lacks_and_names_the_feature(machine):
         cpu.isa(str(machine.folder), "x86_64", override="avx2")
 
     assert "lacks avx2, bmi2" in str(error.value)
-    assert "this CPU runs: generic" in str(error.value)
+    assert "this CPU runs: nofma, generic" in str(error.value)
 
 
 def test_override_refuses_an_unknown_name_and_lists_the_known(machine):
@@ -150,10 +155,11 @@ def test_override_refuses_an_unknown_name_and_lists_the_known(machine):
     assert "generic, avx2" in str(error.value)
 
 
-def test_lower_steps_down_to_generic():
+def test_lower_steps_down_to_the_lowest():
     assert cpu.lower("avx512vnni", "x86_64") == "avx2"
     assert cpu.lower("neondot", "arm64") == "generic"
-    assert cpu.lower("generic", "x86_64") is None
+    assert cpu.lower("generic", "x86_64") == "nofma"
+    assert cpu.lower("nofma", "x86_64") is None
 
 
 @pytest.mark.skipif(sys.platform != "linux" or cpu.family() != "x86", reason="needs Linux on x86")

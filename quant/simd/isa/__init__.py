@@ -21,6 +21,7 @@ class Target:
     tune: str  # scheduling model, "" for the base model's: changes speed, never a bit
     module: str
     words: str
+    exact: bool = True  # False: without fma, so results differ from the contract's in the last bits
 
     def words_class(self) -> type[Words]:
         """The vocabulary (imports llvmlite)."""
@@ -28,7 +29,8 @@ class Target:
         return cls
 
 
-_X86 = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+fma"
+_SSE = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt"
+_X86 = _SSE + ",+avx,+fma"
 _AVX2 = _X86 + ",+avx2,+f16c,+bmi,+bmi2"
 _VNNI = _AVX2 + ",+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512vnni,-prefer-256-bit"
 
@@ -37,6 +39,7 @@ _ISA = "quant.simd.isa."
 
 # isa, arch, cpu, features, tune, module, words
 _ROWS = (
+    Target("nofma", "x86_64", "x86-64", _SSE, "", _ISA + "generic", "NoFmaX86", exact=False),
     Target("generic", "x86_64", "x86-64", _X86, "generic", _ISA + "generic", "GenericX86"),
     Target("avx2", "x86_64", "x86-64", _AVX2, "znver3", _ISA + "avx2", "Avx2"),
     Target(

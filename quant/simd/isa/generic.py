@@ -50,5 +50,22 @@ class GenericX86(_Half, X86):
     """Generic words on x86-64 (with fma)."""
 
 
+class NoFmaX86(_Half, X86):
+    """Words for x86-64 without fma: a product and a sum, rounded twice.
+
+    The one place where results are not those of the contract: close to them, not equal.
+    """
+
+    isa = "nofma"
+
+    def fma(self, x: F, y: F, z: F) -> F:
+        """x * y + z with two roundings."""
+        return self.add(self.mul(x, y), z)
+
+    def fma_f32(self, x: float, y: float, z: float) -> float:
+        """The same of scalars."""
+        return self.lane_f(self.fma(self.splat_f(x), self.splat_f(y), self.splat_f(z)), 0)
+
+
 class GenericArm(_Half, Arm):
     """Generic words on 64-bit Arm."""

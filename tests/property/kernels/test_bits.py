@@ -10,7 +10,7 @@ from quant import cpu
 
 from .conftest import specs_of
 
-CASES = [(isa, spec, check) for isa in cpu.supported()[::-1] for spec, check in specs_of(isa)]
+CASES = [(isa, spec, check) for isa in cpu.exact()[::-1] for spec, check in specs_of(isa)]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def formats_of(t, isa):
     """Activation formats that the tests run for a type on an instruction set."""
     if t.kind == "float":
         return ("",)
-    every = ALL or isa == cpu.supported()[-1] or t.name in A16_BELOW_BEST
+    every = ALL or isa == cpu.exact()[-1] or t.name in A16_BELOW_BEST
     return ("a8", "a16") if every else ("a8",)
 
 

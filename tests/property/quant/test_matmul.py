@@ -16,7 +16,7 @@ from quant.pool import Pool
 from quant.types import TYPES
 
 every_type = pytest.mark.parametrize("t", TYPES.values(), ids=lambda t: t.name)
-every_isa = pytest.mark.parametrize("isa", cpu.supported()[::-1])
+every_isa = pytest.mark.parametrize("isa", cpu.exact()[::-1])
 THREADS = sorted({1, min(2, len(cpu.cores().allowed))})
 
 
