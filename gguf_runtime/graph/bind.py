@@ -77,7 +77,7 @@ class Binder:
             case EmbedRow():
                 return []
             case NormRow():
-                return [self._norm(row)]
+                return self._norm(row)
             case QuantizeRow(x=x, act=to):
                 return [self._spread(row, x, None, to)]
             case MatmulRow():
@@ -122,32 +122,27 @@ class Binder:
 
     # ---- elementwise: a task is a line ---------------------------------------------------------
 
-    def _norm(self, row: NormRow) -> Call:
+    def _norm(self, row: NormRow) -> Calls:
+        """One call; for norms of heads one per head, since lines may be padded between tokens."""
         n = row.weight.k
-        heads = row.x.width // n
-        assert heads == 1 or row.y is None
-        if row.y is not None:
-            assert row.post_eps == row.eps, row.name
-        lines = {
-            **self._buffers.lines("x", row.x),
-            **self._buffers.lines("y", row.y),
-            **self._buffers.lines("out", row.out),
-        }
-        if heads > 1:  # they stand at one distance only where lines are not padded
-            assert stride_of(row.x.width) == 4 * row.x.width, row.name
-            lines |= {"x_stride": 4 * n, "out_stride": 4 * n}
-        args = slots(
-            norm.ARGS,
-            **lines,
-            y_w=self._vector(row.post),
-            x_out=self._buffers.address(row.x_out) if row.x_out else 0,
-            w=self._vector(row.weight),
-            n=n,
-            eps=float(row.eps),
-            **self._acts(row.act),
-        )
+        assert row.y is None or (row.x.width == n and row.post_eps == row.eps), row.name
         spec = norm.rms_norm.spec("post" if row.y else "plain", _format(row.act))
-        return _by_line(row, spec, args, heads)
+        calls: Calls = []
+        for first in range(0, row.x.width, n):
+            args = slots(
+                norm.ARGS,
+                **self._buffers.lines("x", row.x, first),
+                **self._buffers.lines("y", row.y),
+                **self._buffers.lines("out", row.out, first),
+                y_w=self._vector(row.post),
+                x_out=self._buffers.address(row.x_out) if row.x_out else 0,
+                w=self._vector(row.weight),
+                n=n,
+                eps=float(row.eps),
+                **self._acts(row.act),
+            )
+            calls.append(_by_line(row, spec, args))
+        return calls
 
     def _plain(
         self,
@@ -236,6 +231,6 @@ def _format(to: Buffer | None) -> str:
     return "f32" if to is None else to.format
 
 
-def _by_line(row: Row, spec: Spec, args: tuple[Value, ...], per_line: int = 1) -> Call:
-    """A kernel whose tasks are `per_line` for each token or output of the row."""
-    return Call(row.name, row.op, same(spec), args, Times(row.counts, per_line), row.counts)
+def _by_line(row: Row, spec: Spec, args: tuple[Value, ...]) -> Call:
+    """A kernel with one task for each token or output of the row."""
+    return Call(row.name, row.op, same(spec), args, Times(row.counts), row.counts)

@@ -86,11 +86,11 @@ class Buffers:
         """Where a buffer begins."""
         return self._base + self._starts[self._plan.slots[buffer.id]]
 
-    def lines(self, name: str, buffer: Buffer | None) -> dict[str, Value]:
-        """Slots `name` and `<name>_stride` of a kernel that reads or writes an f32 buffer."""
+    def lines(self, name: str, buffer: Buffer | None, first: int = 0) -> dict[str, Value]:
+        """Slots `name` and `<name>_stride` of a kernel that uses an f32 buffer from value `first`."""
         if buffer is None:
             return {}
-        return {name: self.address(buffer), f"{name}_stride": stride_of(buffer.width)}
+        return {name: self.address(buffer) + 4 * first, f"{name}_stride": stride_of(buffer.width)}
 
     def view(self, buffer: Buffer) -> F32:
         """An f32 buffer as (lines, width) float32; a view, written by every step."""
