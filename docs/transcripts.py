@@ -48,11 +48,12 @@ class Command:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did: exit code, stdout and stderr as they came, seconds."""
+    """What a command did: exit code, stdout and stderr as they came, seconds, seconds of processors."""
 
     code: int
     output: str
     seconds: float
+    cpu: float
 
 
 def commands(page: Path) -> Iterator[Command]:
@@ -94,7 +95,7 @@ def run(line: str, **more: str) -> Ran:
     with tempfile.TemporaryDirectory() as folder:
         bin_dir = Path(folder) / "bin"
         bin_dir.mkdir()
-        begin = time.perf_counter()
+        begin, used = time.perf_counter(), os.times()
         done = subprocess.run(
             ["bash", "-c", f"set -o pipefail; {line}"],
             env=environment(bin_dir, **more),
@@ -105,8 +106,9 @@ def run(line: str, **more: str) -> Ran:
             timeout=HANG_S,
             check=False,
         )
-        seconds = time.perf_counter() - begin
-    return Ran(done.returncode, PROGRESS.sub("", done.stdout.decode()), seconds)
+        seconds, now = time.perf_counter() - begin, os.times()
+    cpu = now.children_user + now.children_system - used.children_user - used.children_system
+    return Ran(done.returncode, PROGRESS.sub("", done.stdout.decode()), seconds, cpu)
 
 
 def wrong(command: Command, ran: Ran) -> str | None:
@@ -152,14 +154,14 @@ def seconds(line: str) -> str:
     if ran.code:
         raise SystemExit(f"{line} ends with {ran.code}:\n{ran.output}")
     with tempfile.TemporaryDirectory() as cache:
-        cold = run(line, GGUF_RUNTIME_CACHE=cache).seconds
+        cold = run(line, GGUF_RUNTIME_CACHE=cache)
         warm = sorted(run(line, GGUF_RUNTIME_CACHE=cache).seconds for _ in range(5))[2]
     facts = [cpu_name(), f"{os.cpu_count()} cores", time.strftime("%Y-%m-%d")]
     if hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != os.SCHED_OTHER:
         facts.append("at real-time priority beside other work")
     return (
-        f"The first command took {cold:.1f} s at its first run, which compiles kernels and keeps them, and {warm:.1f} s"
-        f" from then on ({', '.join(facts)})."
+        f"The first command took {cold.seconds:.1f} s at its first run, which compiles kernels and keeps them"
+        f" ({cold.cpu:.0f} s of processor time), and {warm:.1f} s from then on.\nMeasured on {', '.join(facts)}."
     )
 
 
