@@ -18,6 +18,12 @@ U8 = NDArray[np.uint8]
 HUGE = 2 << 20
 
 
+# Shared memory, which mmap gives by default, gets no huge pages and is written to by forked children.
+_PRIVATE: dict[str, int] = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
+
+
 def allocate(size: int, huge: bool = False) -> U8:
     """`size` zero bytes, aligned to 4 KB, or to 2 MB with huge pages asked for.
 
@@ -29,7 +35,7 @@ def allocate(size: int, huge: bool = False) -> U8:
     align = HUGE if huge and size >= HUGE else mmap.PAGESIZE
     room = max(size, 1) + (align if align > mmap.PAGESIZE else 0)
     try:
-        area = mmap.mmap(-1, room)
+        area = mmap.mmap(-1, room, **_PRIVATE)
     except (OSError, ValueError, OverflowError) as e:
         raise QuantError(
             "the system gives no memory", expected=f"{size:,} bytes", got=str(e)

@@ -61,18 +61,32 @@ def pack(blocks: U8, qtype: str | int | Type, pool: Pool | None = None) -> Pack:
             expected=f"uint8 (rows, a multiple of {t.bytes})",
             got=f"{blocks.dtype} {blocks.shape}",
         )
+    rows, n_blocks = blocks.shape[0], blocks.shape[1] // t.bytes
+    n_strips = -(-rows // 16)
+    strip_bytes = n_blocks * 16 * t.bytes
+    data = allocate(n_strips * strip_bytes, huge=True)
+    fill(data, blocks, t, pool)
+    return Pack(t, rows, n_blocks * t.values, n_strips, strip_bytes, data)
+
+
+def fill(data: U8, blocks: U8, t: Type, pool: Pool | None = None) -> None:
+    """Pack rows into memory that is there already.
+
+    Args:
+        data: (strips of these rows, side by side) uint8; all of it is written.
+        blocks: (rows, bytes per row) uint8, whole blocks of type `t`; only read.
+    """
     if blocks.strides[1] != 1:
         blocks = np.ascontiguousarray(blocks)
     rows, n_blocks = blocks.shape[0], blocks.shape[1] // t.bytes
     n_strips, whole = -(-rows // 16), rows // 16
     strip_bytes = n_blocks * 16 * t.bytes
-    data = allocate(n_strips * strip_bytes, huge=True)
+    assert len(data) == n_strips * strip_bytes, (len(data), n_strips, strip_bytes)
     if whole and n_blocks:
         _run(blocks, t, data, whole, n_blocks, pool)
     if whole < n_strips:
         rest = blocks[16 * whole :].reshape(-1, n_blocks, t.bytes)
         data[whole * strip_bytes :] = t.format.pack(rest).reshape(-1)
-    return Pack(t, rows, n_blocks * t.values, n_strips, strip_bytes, data)
 
 
 def _run(blocks: U8, t: Type, data: U8, strips: int, n_blocks: int, pool: Pool | None) -> None:

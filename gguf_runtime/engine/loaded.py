@@ -26,7 +26,7 @@ from gguf_runtime.graph.weights import Weight
 from gguf_runtime.kernels import attention, gate
 from quant import dequantize, gemm, jit
 from quant.memory import allocate
-from quant.packing import Pack, pack
+from quant.packing import Pack, fill
 from quant.pool import Pool
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
 
+WINDOW_BYTES = 16 << 20  # of the file, packed at a time; its pages are let go afterwards
+ALIGNED = 4096  # where a pack begins
 ROPE_STEP = 256  # positions whose cosines and sines are made at a time
 Progress = Callable[[str, int, int], None]  # what, done, of how many
 
@@ -160,16 +162,29 @@ class Loaded:
     # ---- loading -----------------------------------------------------------------------------------------------------
 
     def _pack(self, progress: Progress | None) -> Mapping[Weight, Pack]:
-        packs: dict[Weight, Pack] = {}
+        """All matrices side by side in huge pages, read once, a window of the file at a time."""
         weights = self.plan.matrices()
-        total = sum(w.rows * w.qtype.row_bytes(w.k) for w in weights)
-        done = 0
-        for w in weights:
-            blocks = self.file.tensor_bytes(w.tensor)[w.first_row : w.first_row + w.rows]
-            packs[w] = pack(blocks, w.qtype, self.pool)
-            done += blocks.nbytes
-            if progress is not None:
-                progress("loading weights", done, total)
+        ends = np.cumsum(
+            [-(-packed_bytes(w) // ALIGNED) * ALIGNED for w in weights], dtype=np.int64
+        )
+        memory = allocate(int(ends[-1]), huge=True)
+        packs: dict[Weight, Pack] = {}
+        done, total = 0, sum(w.rows * w.qtype.row_bytes(w.k) for w in weights)
+        for w, start in zip(weights, (0, *ends[:-1].tolist()), strict=True):
+            n_strips, row_bytes = -(-w.rows // 16), w.qtype.row_bytes(w.k)
+            strip_bytes = 16 * row_bytes
+            data = memory[start : start + n_strips * strip_bytes]
+            step = max(1, WINDOW_BYTES // strip_bytes)  # strips
+            for k in range(0, n_strips, step):
+                rows = range(w.first_row + 16 * k, w.first_row + min(16 * (k + step), w.rows))
+                self.file.fetch(w.tensor, rows)
+                blocks = self.file.tensor_bytes(w.tensor)[rows.start : rows.stop]
+                fill(data[k * strip_bytes : (k + step) * strip_bytes], blocks, w.qtype, self.pool)
+                self.file.release(w.tensor, rows)
+                done += blocks.nbytes
+                if progress is not None:
+                    progress("loading weights", done, total)
+            packs[w] = Pack(w.qtype, w.rows, w.k, n_strips, strip_bytes, data)
         return packs
 
     def _decode_vectors(self) -> dict[Weight, F32]:
@@ -192,6 +207,11 @@ class Loaded:
             )
             out[rope] = cos, sin
         return out
+
+
+def packed_bytes(weight: Weight) -> int:
+    """Bytes of a matrix in strips."""
+    return -(-weight.rows // 16) * 16 * weight.qtype.row_bytes(weight.k)
 
 
 def ropes_of(plan: Plan) -> list[Rope]:

@@ -10,7 +10,7 @@ from typing import Literal
 from gguf_runtime.cache.pool import CachePlan
 from gguf_runtime.engine.checks import whole
 from gguf_runtime.engine.completion import Notice
-from gguf_runtime.engine.loaded import ropes_of, scratch_bytes
+from gguf_runtime.engine.loaded import packed_bytes, ropes_of, scratch_bytes
 from gguf_runtime.errors import MachineError, RequestError
 from gguf_runtime.graph.memory import slot_bytes
 from gguf_runtime.graph.plan import Plan
@@ -88,7 +88,7 @@ class Sizer:
 
     def __init__(self, plan: Plan, cache: CachePlan, threads: int, max_memory: int | None) -> None:
         self._plan, self._cache, self._threads = plan, cache, threads
-        self._weights = sum(-(-w.rows // 16) * 16 * w.qtype.row_bytes(w.k) for w in plan.matrices())
+        self._weights = sum(packed_bytes(w) for w in plan.matrices())
         self._asked = max_memory
         if max_memory is not None:
             max_memory = whole("no such amount of memory, in bytes", max_memory, 1)

@@ -164,14 +164,23 @@ class GGUFFile:
         data = part.data[info.offset : info.offset + info.size_bytes]
         return data.reshape(info.n_rows, info.row_bytes)
 
-    def release(self, name: str) -> None:
-        """Tell the system that the pages of a tensor will not be needed soon."""
+    def release(self, name: str, rows: range | None = None) -> None:
+        """Tell the system that the pages of (some rows of) a tensor will not be needed soon."""
+        self._advise(name, rows, "MADV_DONTNEED")
+
+    def fetch(self, name: str, rows: range | None = None) -> None:
+        """Tell the system that they will be needed soon, so that it reads them at one go."""
+        self._advise(name, rows, "MADV_WILLNEED")
+
+    def _advise(self, name: str, rows: range | None, advice: str) -> None:
         info = self.tensor(name)
-        page = mmap.PAGESIZE
-        start = -(-info.offset // page) * page
-        size = (info.offset + info.size_bytes) // page * page - start
-        if size > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            self._open_parts()[info.shard].map.madvise(mmap.MADV_DONTNEED, start, size)
+        start, size = info.offset, info.size_bytes
+        if rows is not None:
+            start, size = start + rows.start * info.row_bytes, len(rows) * info.row_bytes
+        before = start % mmap.PAGESIZE  # a page shared with a neighbour is read again if need be
+        if size > 0 and hasattr(mmap, advice):
+            part = self._open_parts()[info.shard]
+            part.map.madvise(getattr(mmap, advice), start - before, size + before)
 
     def fingerprint(self) -> str:
         """64 hex digits that tell models apart without reading them whole.
