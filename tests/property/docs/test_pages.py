@@ -9,6 +9,7 @@ import pytest
 
 from gguf_runtime.arch.table import ARCHITECTURES
 from gguf_runtime.errors import ExitCode
+from quant.simd.isa import TARGETS
 from quant.types import TYPES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,14 +73,16 @@ def test_a_line_of_a_page_is_a_sentence(page):
     assert joined == []
 
 
-def test_the_readme_names_every_type_architecture_and_exit_code():
+def test_the_readme_names_every_type_architecture_instruction_set_and_exit_code():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     rows = {l.split("|")[1].strip(): l for l in text.splitlines() if l.startswith("|")}
     types = CODE.findall(next(row for name, row in rows.items() if name.startswith("Weight types")))
+    isas = {isa for isa, _ in TARGETS}
     codes = {int(c) for name in rows for c in re.findall(r"^\d+$|^\d+(?=,)|(?<=, )\d+$", name)}
 
     assert sorted(types) == sorted(TYPES)
     assert CODE.findall(rows["Architectures"]) == sorted(ARCHITECTURES)
+    assert set(CODE.findall(rows["Instruction sets"])) - {"gg doctor"} == isas
     assert codes == {int(c) for c in ExitCode}
 
 
