@@ -38,6 +38,7 @@ def chat(
     precision: o.PrecisionOption = "int8",
     max_memory: o.MaxMemory = None,
     offline: o.Offline = False,
+    no_speculate: o.NoSpeculate = False,
 ) -> ExitCode:
     """A conversation; each turn reads only the tokens that are new.
 
@@ -59,6 +60,7 @@ def chat(
         "frequency_penalty": frequency_penalty,
         "repeat_last_n": repeat_last_n,
         "seed": seed,
+        "speculate": False if no_speculate else None,
     }
     machine = {
         "threads": threads,

@@ -200,6 +200,15 @@ Seed = Annotated[
     ),
 ]
 
+NoSpeculate = Annotated[
+    bool,
+    typer.Option(
+        "--no-speculate",
+        rich_help_panel="machine",
+        help="do not guess ahead from the text so far (changes the time, never the text)",
+    ),
+]
+
 System = Annotated[
     str | None,
     typer.Option(

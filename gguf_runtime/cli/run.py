@@ -106,6 +106,7 @@ def run(
     precision: o.PrecisionOption = "int8",
     max_memory: o.MaxMemory = None,
     offline: o.Offline = False,
+    no_speculate: o.NoSpeculate = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", rich_help_panel="output", help="one JSON object at the end"),
@@ -151,6 +152,7 @@ def run(
         "frequency_penalty": frequency_penalty,
         "repeat_last_n": repeat_last_n,
         "seed": seed,
+        "speculate": False if no_speculate else None,
     }
     request = {k: v for k, v in request.items() if v is not None}
     try:

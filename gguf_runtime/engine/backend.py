@@ -64,6 +64,7 @@ class Backend:
     n_ctx: int
     n_batch: int
     n_outputs: int
+    speculates = True  # whether several tokens in one step are cheaper than one after the other
 
     def __init__(self) -> None:
         # Taken by `with` alone: a lock written in C is never left locked by Ctrl-C.
@@ -245,6 +246,8 @@ class _ExactPositions:
 
 class ExactBackend(Backend):
     """Float64 numpy: slow, simple, the truth for tests."""
+
+    speculates = False
 
     def __init__(self, exact: Exact, n_ctx: int, n_tokens: int) -> None:
         super().__init__()

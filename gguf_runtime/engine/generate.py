@@ -8,10 +8,12 @@ time, or the caller.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gguf_runtime.engine.completion import Completion, Notice, Timings
+from gguf_runtime.engine.draft import WIDE, Lookup
 from gguf_runtime.errors import RequestError
 from gguf_runtime.text.detokenizer import Detokenizer
 from gguf_runtime.text.stops import StopMatcher
@@ -69,6 +71,8 @@ class Generation:
         self._shown: list[str] = []
         self._cancelled = False
         self._steps = 0
+        self._lookup: Lookup | None = None
+        self._verified: deque[int] = deque()  # chosen already, in the order in which they follow
         sampling = request.sampling
         self.completion = Completion(
             seed=sampling.seed,
@@ -129,6 +133,8 @@ class Generation:
         try:
             token = self._next(self._new, pick=limit > 0)
             timings.prefill_s = time.perf_counter() - request.started
+            if request.speculate and self.backend.speculates and limit > 1:
+                self._lookup = Lookup(session.ids)
             while token >= 0:
                 if timings.ttft_s is None:
                     timings.ttft_s = time.perf_counter() - request.started
@@ -139,6 +145,8 @@ class Generation:
                 out.ids.append(token)
                 usage.generated += 1
                 sampling.accept(token)
+                if self._lookup is not None:
+                    self._lookup.append(token)
                 if not warned and usage.generated % LOOP_EVERY == 0 and in_a_loop(out.ids):
                     warned = True
                     message = "the answer repeats itself word for word"
@@ -147,7 +155,7 @@ class Generation:
                 if usage.generated >= limit:
                     break
                 begin = time.perf_counter()
-                token = self._next([token], pick=True)
+                token = self._follow(token, limit - usage.generated)
                 timings.decode_s += time.perf_counter() - begin
                 self._steps += 1
             out.finish_reason = "length" if limit == request.max_tokens else "context"
@@ -176,6 +184,52 @@ class Generation:
                 return backend.pick(logits[0], self._request.sampling, len(session.ids))
         finally:
             backend.leave()
+
+    def _follow(self, token: int, left: int) -> int:
+        """The token behind `token`; `left` more are wanted at most."""
+        if self._verified:
+            return self._verified.popleft()
+        if self._lookup is None:
+            return self._next([token], pick=True)
+        begin = time.perf_counter()
+        most = min(WIDE, left - 1, self.backend.n_outputs - 1)
+        draft = self._lookup.draft(most) if most > 0 else []
+        if draft:
+            self._verify(token, draft)
+        else:
+            self._verified.append(self._next([token], pick=True))
+        seconds = time.perf_counter() - begin
+        self._lookup.took(len(draft), len(self._verified) - 1, seconds)
+        return self._verified.popleft()
+
+    def _verify(self, token: int, draft: list[int]) -> None:
+        """Feed token and draft together, and choose behind each as long as the draft was right.
+
+        Every choice is made with the state, penalties and random number that it would have had
+        without drafts, on logits that are the same bits: so it is the same token.
+        """
+        backend, session, usage = self.backend, self._session, self.completion.usage
+        ends = self._request.end_ids | self._request.stop_ids
+        sampling = self._request.sampling.copy()
+        chosen = self._verified
+        backend.line_up()
+        try:
+            with backend.turn():
+                logits, _ = session.extend(
+                    [token, *draft], "all", check=self._check, recorder=self.recorder, view=True
+                )
+                base = len(session.ids) - len(draft)
+                for k in range(len(draft) + 1):
+                    t = backend.pick(logits[k], sampling, base + k)
+                    chosen.append(t)
+                    if k == len(draft) or t != draft[k] or t in ends:
+                        break
+                    sampling.accept(t)
+                session.truncate(base + len(chosen) - 1)
+        finally:
+            backend.leave()
+        usage.drafted += len(draft)
+        usage.accepted += len(chosen) - 1
 
     def _told(self, done: int) -> None:
         late = time.perf_counter() - self._request.started > READING_S

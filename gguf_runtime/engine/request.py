@@ -24,7 +24,7 @@ _ADVICE = {
     "penalty_last_n": "repeat_last_n",
     "penalty_repeat": "repeat_penalty",
 }
-_OPTIONS = ("max_tokens", "max_time", "stop", "stop_ids")
+_OPTIONS = ("max_tokens", "max_time", "stop", "stop_ids", "speculate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Request:
 
     max_tokens  -1: until the context is full
     end_ids     tokens that end a turn
+    speculate   guess ahead; changes the time, never the text
     started     clock at which the request began
     """
 
@@ -42,6 +43,7 @@ class Request:
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     max_time: float | None = None
+    speculate: bool = True
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -62,6 +64,7 @@ class Defaults:
         max_time: float | None = None,
         stop: str | Sequence[str] | None = None,
         stop_ids: Sequence[int] | None = None,
+        speculate: bool = True,
         **sampling: Any,
     ) -> Request:
         """Options made whole; RequestError names one that is unknown or out of range."""
@@ -86,6 +89,7 @@ class Defaults:
             texts("stop", stop) if stop is not None else (),
             frozenset(token_ids(stop_ids, self.n_vocab) if stop_ids is not None else ()),
             seconds("max_time is outside its range", max_time) if max_time is not None else None,
+            bool(speculate),
             started,
         )
 

@@ -105,8 +105,8 @@ class Session:
         else:
             picks = () if outputs == "none" else sorted(outputs)
         backend = self._backend
-        if len(wanted) == 1 and view:
-            pair = backend.step([Entry(self._sequence, wanted, (0,))], check, recorder)
+        if view and len(wanted) <= backend.n_batch and len(picks) <= backend.n_outputs:
+            pair = backend.step([Entry(self._sequence, wanted, picks)], check, recorder)
             self.ids += wanted
             return pair
         with BORDER:
