@@ -134,6 +134,8 @@ class Sampling:
         self._window: deque[int] = deque()
         self._counts: Counter[int] = Counter()
         self._arrays: tuple[I32, I32] | None = None
+        self._penalizes = self.chain.penalizes
+        self._base = self._record()
 
     # ---- facts ---------------------------------------------------------------------------------
 
@@ -188,7 +190,16 @@ class Sampling:
 
         The record points into this object until the next `accept`.
         """
-        ids, counts = self._seen()
+        out[:] = self._base
+        out[_SLOT["row"]], out[_SLOT["position"]] = row, position
+        if self._penalizes:
+            ids, counts = self._seen()
+            out[_SLOT["ids"]], out[_SLOT["counts"]] = ids.ctypes.data, counts.ctypes.data
+            out[_SLOT["n_ids"]] = len(ids)
+
+    def _record(self) -> I64:
+        """What all records of this sampler have in common."""
+        out = np.zeros(len(RECORD), np.int64)
         real = out.view(np.float64)
         for name, x in (
             ("temperature", self.temperature),
@@ -200,18 +211,13 @@ class Sampling:
         ):
             real[_SLOT[name]] = x
         for name, n in (
-            ("row", row),
             ("top_k", self.top_k),
             ("seed", self.seed),
             ("sample", self.sample),
-            ("position", position),
-            ("ids", ids.ctypes.data),
-            ("counts", counts.ctypes.data),
-            ("n_ids", len(ids) if self.chain.penalizes else 0),
             ("id", -1),
-            ("state", 0),
         ):
             out[_SLOT[name]] = n
+        return out
 
     def _seen(self) -> tuple[I32, I32]:
         """Distinct ids of the window and how often each stands there."""
