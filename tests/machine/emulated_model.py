@@ -19,9 +19,7 @@ from tests.digests import compute  # noqa: E402
 def main(isa, folder, *cases):
     os.environ["GGUF_RUNTIME_ISA"] = isa
     rows = json.loads((Path(folder) / "specs.json").read_text())
-    specs = [
-        jit.Spec(m, f, tuple(params), tuple(uses), check) for m, f, params, uses, check in rows
-    ]
+    specs = [jit.Spec(*(tuple(x) if isinstance(x, list) else x for x in row)) for row in rows]
     symbols = [spec.symbol for spec in specs]
     addresses = link({s: (Path(folder) / f"{s}.o").read_bytes() for s in symbols})
     jit._loaded.update({(spec, isa): addresses[spec.symbol] for spec in specs})
