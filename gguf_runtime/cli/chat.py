@@ -7,7 +7,7 @@ from typing import Any
 
 from gguf_runtime.cli import options as o
 from gguf_runtime.cli import prompt as prompts
-from gguf_runtime.cli.load import load, pass_on
+from gguf_runtime.cli.load import load, pass_on, refuse_without_template
 from gguf_runtime.cli.terminal import Terminal, current
 from gguf_runtime.errors import ExitCode, RequestError
 
@@ -81,6 +81,7 @@ def converse(
     """The loop: a line, an answer, until the input ends."""
     terminal = current()
     lines = _Lines(terminal)
+    refuse_without_template(model)
     with load(terminal, model, **machine) as m:
         talk: Any = m.chat(system=system)
         if lines.interactive:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gguf_runtime.cli.parse import UsageError
 from gguf_runtime.cli.prompt import stdin_is_terminal
 from gguf_runtime.cli.terminal import Terminal
-from gguf_runtime.errors import MachineError, ModelError
+from gguf_runtime.errors import GGUFRuntimeError, MachineError, ModelError, RequestError
 from gguf_runtime.hub.catalog import Entry, find
 from gguf_runtime.hub.resolve import size
 
@@ -52,6 +52,21 @@ def check_isa() -> None:
         if cpu.supported():
             raise UsageError(e.what, *([e.hint] if e.hint else [])) from e
         raise MachineError(e.what, hint=e.hint) from e
+
+
+def refuse_without_template(name: str) -> None:
+    """Before anything is loaded: RequestError where the model's file has no chat template."""
+    from gguf_runtime.engine.prompt import NO_CONVERSATION
+    from gguf_runtime.gguf import open_file
+    from gguf_runtime.hub.resolve import resolve
+
+    try:
+        with open_file(resolve(name)) as file:
+            has_template = bool(file.metadata.get("tokenizer.chat_template"))
+    except GGUFRuntimeError:
+        return  # `load` offers to fetch it, or says what is wrong
+    if not has_template:
+        raise RequestError(NO_CONVERSATION[0], where=name, hint=NO_CONVERSATION[1])
 
 
 def offer_pull(terminal: Terminal, name: str, *, offline: bool) -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 Segment = tuple[str, bool]
 
+NO_CONVERSATION = (
+    "this model has no chat template, so it takes no messages",
+    "complete a text instead: gguf-runtime run MODEL --raw TEXT",
+)
 NO_TEMPLATE = Notice(
     "no-template", "this model has no chat template; the prompt is continued as plain text"
 )
@@ -103,10 +107,7 @@ class Prompter:
     def refuse_without_template(self) -> Template:
         """The template; RequestError where the file has none."""
         if self.template is None:
-            raise RequestError(
-                "this model has no chat template, so it takes no messages",
-                hint="complete a text instead: gguf-runtime run MODEL --raw TEXT",
-            )
+            raise RequestError(NO_CONVERSATION[0], hint=NO_CONVERSATION[1])
         return self.template
 
     def encode(self, segments: Sequence[Segment], *, start: bool = True) -> list[int]:

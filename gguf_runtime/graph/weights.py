@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gguf_runtime.errors import ModelError
-from quant.types import Type
+from quant.types import TYPES, Type
 
 if TYPE_CHECKING:
     from gguf_runtime.gguf import GGUFFile
@@ -223,7 +223,10 @@ class _Binding:
             self.wrong.append(f"{name} has shape {_shape(shape)}, expected {_shape(expected)}")
         qtype = info.qtype
         if qtype is None:
-            self.wrong.append(f"{name} is {info.type_name}, a type without kernels")
+            known_types = ", ".join(TYPES)
+            self.wrong.append(
+                f"{name} is {info.type_name}, a type without kernels (there are: {known_types})"
+            )
         elif is_vector and qtype.kind != "float":
             self.wrong.append(f"{name} is {qtype.name}, expected F32, F16 or BF16")
         known = qtype if qtype is not None else _UNKNOWN
