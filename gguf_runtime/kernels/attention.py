@@ -19,7 +19,7 @@ order  blocks of 64 and spans of 512 absolute positions. s: one fma chain over k
        M' = max(M, m); L = L exp(M - M') + l exp(m - M'), O alike, products rounded; then O / L.
        The order of a (query, head) depends on nothing but its position, so decode equals prefill.
 exact  equals `bits`; within RTOL * max|v| of `reference` (float64)
-cost   2 key_dim fma per position and column; keys and values are read once per column tile
+cost   2 key_dim fma per position and column; keys and values are read once per item
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ from numpy.typing import NDArray
 
 from gguf_runtime.kernels.attention_column import (
     copy_span,
+    high,
+    low,
     merge_bits,
     merge_span,
     soften,
     span_bits,
     write_out,
 )
+from gguf_runtime.kernels.attention_shared import SHARED_BYTES, WIDTH, shared_scores, shared_values
 from gguf_runtime.kernels.attention_tiles import (
     COLUMNS,
     dispatch_scores,
@@ -68,15 +71,8 @@ ARGS = (
 ) = range(0, 8 * len(ARGS), 8)  # fmt: skip
 
 MERGE_ARGS = (
-    "out",
-    "out_stride",
-    "value_dim",
-    "partial",
-    "n_head",
-    "rows",
-    "scratch",
-    "scratch_step",
-)
+    "out", "out_stride", "value_dim", "partial", "n_head", "rows", "scratch", "scratch_step",
+)  # fmt: skip
 (M_OUT, M_OUT_STRIDE, M_VALUE_DIM, M_PARTIAL, M_N_HEAD, M_ROWS, M_SCRATCH, M_SCRATCH_STEP) = range(
     0, 8 * len(MERGE_ARGS), 8
 )
@@ -85,13 +81,15 @@ BLOCK, SPAN = 64, 512  # positions
 RTOL = 2e-6  # of max|v|: scores of key_dim rounded steps, exp, a sum over the block
 LOWEST = f32(float("-inf"))
 
-# Scratch of a thread, in bytes: addresses of queries, positions, (m, l), (M, L), scores, then
-# scales of values (up to 512 of them per position), out and O.
+# Scratch of a thread, in bytes: addresses of queries, positions, (m, l), (M, L), scores and their
+# addresses, what tiles share, then scales of values (up to 512 of them per position), out and O.
 POSITIONS_AT = 8 * COLUMNS
 STATE_AT = POSITIONS_AT + 8 * COLUMNS
 MERGED_AT = STATE_AT + 8 * COLUMNS
 SCORES_AT = MERGED_AT + 8 * COLUMNS
-SCALES_AT = SCORES_AT + 4 * BLOCK * COLUMNS
+WEIGHTS_AT = SCORES_AT + 4 * BLOCK * COLUMNS
+SHARED_AT = WEIGHTS_AT + 8 * COLUMNS
+SCALES_AT = SHARED_AT + SHARED_BYTES
 
 
 def row_floats(value_dim: int) -> int:
@@ -153,10 +151,15 @@ def attention(cache: str) -> KernelFn:
     """Kernel over pages of cache type "f16", "f32" or "q8_0"."""
     scores: Callable[..., Any] = dispatch_scores(cache)
     values: Callable[..., Any] = dispatch_values(cache)
+    many_scores: Callable[..., Any] = shared_scores(cache)
+    many_values: Callable[..., Any] = shared_values(cache)
     scaled = cache == "q8_0"
 
-    def columns(args: int, item: Addr, scratch: Addr) -> None:
-        """Addresses and positions of the tile's columns: queries ascending, their heads inside."""
+    def columns(args: int, item: Addr, scratch: Addr) -> int:
+        """Addresses and positions of the columns: queries ascending, their heads inside; how many.
+
+        More than one tile is made a multiple of tiles, by columns whose results nobody takes.
+        """
         first, head, heads = v.ld_i32(item), v.ld_i32(item + 8), v.ld_i32(item + 12)
         step, dim = v.ld_i64(args + Q_STRIDE), v.ld_i64(args + KEY_DIM)
         q = v.ld_i64(args + Q) + first * step + head * dim * 4
@@ -168,19 +171,30 @@ def attention(cache: str) -> KernelFn:
                 v.st_i64(c, q + t * step + h * dim * 4)
                 v.st_i64(c + POSITIONS_AT, p)
                 c += 8
+        n = (c - scratch) >> 3
+        if n > WIDTH:
+            for _ in range(n, (n + WIDTH - 1) // WIDTH * WIDTH):
+                v.st_i64(c, v.ld_i64(c - 8))
+                v.st_i64(c + POSITIONS_AT, v.ld_i64(c + POSITIONS_AT - 8))
+                c += 8
+            n = (c - scratch) >> 3
+            for i in range(n):
+                v.st_i64(scratch + WEIGHTS_AT + 8 * i, scratch + SCORES_AT + 256 * i)
+        return n
 
     def block(
         args: int, keys: Addr, start: int, n: int, scratch: Addr, scales: Addr, o: Addr, size: int
     ) -> None:
         """One block of 64 positions for n columns."""
-        at, s = scratch + POSITIONS_AT, scratch + SCORES_AT
-        window = v.ld_i64(args + WINDOW)
-        last = min(v.ld_i64(at + 8 * (n - 1)) - start + 1, BLOCK)
-        scores(keys, scratch, n, v.ld_i64(args + KEY_DIM), last, s)
+        at, s, window = scratch + POSITIONS_AT, scratch + SCORES_AT, v.ld_i64(args + WINDOW)
+        last = high(at + 8 * (n - 1), start)
+        dim, shared = v.ld_i64(args + KEY_DIM), scratch + SHARED_AT
+        if n > WIDTH:
+            many_scores(keys, scratch, n, dim, last, s, shared)
+        else:
+            scores(keys, scratch, n, dim, last, s)
         for c in range(n):
-            end = v.ld_i64(at + 8 * c) - start + 1
-            lo = max(end - window, 0) if window > 0 else 0
-            hi = min(end, BLOCK)
+            lo, hi = low(at + 8 * c, start, window), high(at + 8 * c, start)
             if lo < hi:  # else nothing here is visible, and the block is an identity
                 soften(s + 256 * c, scratch + STATE_AT + 8 * c, lo, hi, o + c * size, size >> 2)
         x = keys + v.ld_i64(args + KEY_BYTES)
@@ -188,7 +202,11 @@ def attention(cache: str) -> KernelFn:
             groups = v.ld_i64(args + VALUE_DIM) >> 5
             unpack_scales(x, scales, groups)
             x += groups * (2 * BLOCK)
-        values(x, scales, at, start, window, s, n, o, size)
+        if n > WIDTH:
+            s = scratch + WEIGHTS_AT
+            many_values(x, scales, at, start, window, s, n, o, size, shared)
+        else:
+            values(x, scales, at, start, window, s, n, o, size)
 
     def finish(args: int, item: Addr, state: Addr, o: Addr, size: int) -> None:
         """The tile's results, into out or into the slots of partial."""
@@ -214,8 +232,7 @@ def attention(cache: str) -> KernelFn:
         scales = scratch + SCALES_AT
         o = scales + 4 * BLOCK * ((dim + 31) >> 5)
         merged = o + COLUMNS * size
-        columns(args, item, scratch)
-        n = v.ld_i32(item + 4) * v.ld_i32(item + 12)
+        n = columns(args, item, scratch)
         at, state, total = scratch + POSITIONS_AT, scratch + STATE_AT, scratch + MERGED_AT
         window = v.ld_i64(args + WINDOW)
         first, last = v.ld_i64(at), v.ld_i64(at + 8 * (n - 1))

@@ -44,6 +44,16 @@ def exp_scalar(v: Words, x: float) -> float:
     return v.lane_f(exp(v, v.splat_f(x)), 0)
 
 
+def low(at: Addr, start: int, window: int) -> int:
+    """The first position of the block at `start` that the column with its position at `at` sees."""
+    return max(v.ld_i64(at) - start + 1 - window, 0) if window > 0 else 0
+
+
+def high(at: Addr, start: int) -> int:
+    """The position after the last that it sees; 0 or less if the block is hidden."""
+    return min(v.ld_i64(at) - start + 1, 64)
+
+
 def soften(s: Addr, state: Addr, lo: int, hi: int, o: Addr, n: int) -> None:
     """Scores of one column's block -> probabilities; updates (m, l) and rescales n values of out."""
     x0, x1, x2, x3 = v.ld_f(s), v.ld_f(s + 64), v.ld_f(s + 128), v.ld_f(s + 192)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.cache.pages import BLOCKS, GROUP, KEYS
+from gguf_runtime.kernels.attention_column import high, low
 from quant.simd import Addr, F, macro, v
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def tile_scores(cache: str, columns: int) -> Step:
         v: Words, acc: tuple[F, ...], keys: Addr, step: int, q: tuple[int, ...], d: int
     ) -> Any:
         x = [load(v, cache, keys + k * step) for k in range(wide(v))]
-        return _fma(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
+        return fma_all(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
 
     @macro
     def scaled(
@@ -82,7 +83,7 @@ def tile_scores(cache: str, columns: int) -> Step:
         s: tuple[F, ...],
     ) -> Any:
         x = [v.mul(load(v, cache, keys + k * step), s[k]) for k in range(wide(v))]
-        return _fma(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
+        return fma_all(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
 
     @macro
     def store(v: Words, acc: tuple[F, ...], out: Addr) -> None:
@@ -112,7 +113,7 @@ def tile_scores(cache: str, columns: int) -> Step:
     return scores_scaled if cache == "q8_0" else scores
 
 
-def _fma(v: Words, acc: tuple[F, ...], x: list[F], w: list[F]) -> tuple[F, ...]:
+def fma_all(v: Words, acc: tuple[F, ...], x: list[F], w: list[F]) -> tuple[F, ...]:
     """Every column's weight times every strip, added to its accumulator (columns outer)."""
     n = len(x)
     return tuple(v.fma(x[i % n], w[i // n], a) for i, a in enumerate(acc))
@@ -168,7 +169,7 @@ def tile_values(cache: str, columns: int) -> Step:
         rows = [load(v, cache, x + strip * k) for k in range(n)]
         if scaled:  # strips 0 and 1 share a group of 32 values, 2 and 3 the next
             rows = [v.mul(r, v.bc_f(scales + 256 * (k // 2))) for k, r in enumerate(rows)]
-        return _fma(v, acc, rows, [v.bc_f(p + 256 * c) for c in range(columns)])
+        return fma_all(v, acc, rows, [v.bc_f(p + 256 * c) for c in range(columns)])
 
     def keep_n(v: Words, acc: tuple[F, ...], o: Addr, size: int, n: int) -> None:
         for i, x in enumerate(acc):
@@ -230,12 +231,6 @@ def dispatch_values(cache: str) -> Step:
     before and after column by column, so hidden values are never touched.
     """
     of6, of4, of3, of2, of1 = (tile_values(cache, c) for c in WIDTHS)
-
-    def low(at: Addr, start: int, window: int) -> int:
-        return max(v.ld_i64(at) - start + 1 - window, 0) if window > 0 else 0
-
-    def high(at: Addr, start: int) -> int:
-        return min(v.ld_i64(at) - start + 1, 64)
 
     def together(
         x: Addr, scales: Addr, p: Addr, w: int, first: int, end: int, o: Addr, size: int
