@@ -60,18 +60,39 @@ def test_threads_change_no_bit(name, precision, cache_type, threads):
         assert same_bits(feed(model, ids[:40], 1), whole[:40])
 
 
-@pytest.mark.parametrize("name", [*FLOATS, *QUANTIZED])
-def test_fusions_change_no_bit(name):
+@pytest.mark.parametrize(("name", "precision", "cache_type"), SETTINGS)
+def test_fusions_change_no_bit(name, precision, cache_type):
     ids = random_ids(N_VOCAB, 80, seed=1)
-    with tiny(name) as model:
+    with tiny(name, precision, cache_type) as model:
         whole = feed(model, ids)
+    usual = (precision, cache_type) == ("int8", "f16")
 
-    for fuse in (False, *(FUSIONS - {one} for one in sorted(FUSIONS))):
-        with tiny(name, fuse=fuse) as model:
+    for fuse in (False, *(FUSIONS - {one} for one in sorted(FUSIONS) if usual)):
+        with tiny(name, precision, cache_type, fuse=fuse) as model:
             off = sorted(FUSIONS - fuse) if fuse else "all"
             assert same_bits(feed(model, ids), whole), off
             assert same_bits(feed(model, ids[:20], 1), whole[:20]), off
             assert same_bits(feed(model, ids, 80, {0, 79}), whole[[0, 79]]), off
+
+
+@pytest.mark.parametrize("name", ["gemma3", "quant-gemma3-q4_0"])
+def test_pages_that_a_window_has_left_change_no_bit(name):
+    ids, other = random_ids(N_VOCAB, 500, seed=5), random_ids(N_VOCAB, 100, seed=6)
+    with tiny(name) as model:
+        whole = feed(model, ids)
+        straight = feed(model, ids[:330] + other, wanted=range(330, 430))
+
+    with tiny(name, n_batch=16, n_ctx=512) as model:
+        assert same_bits(feed(model, ids, 16), whole)
+        a = model.cache.sequence()
+        feed(model, ids[:330], 15, (), a)
+        b = a.fork()
+        assert not b.resumable(64)
+        for sequence, rest, expected in ((b, other, straight), (a, ids[330:], whole[330:])):
+            assert same_bits(feed(model, rest, 7, sequence=sequence), expected)
+        for sequence in (a, b):
+            sequence.close()
+        assert model.cache.used_bytes == 0
 
 
 @pytest.mark.parametrize(("name", "precision"), [("gemma3", "int8"), (ROOMY[0], "int16")])
