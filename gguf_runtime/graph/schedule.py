@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gguf_runtime.kernels.attention import SPAN
-from gguf_runtime.kernels.attention_tiles import COLUMNS
+from gguf_runtime.kernels.attention_column import COLUMNS
 
 I32 = NDArray[np.int32]
 

@@ -31,9 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gguf_runtime.kernels.attention_column import (
+    COLUMNS,
+    LOWEST,
+    STATE_BYTES,
+    SUMS,
     copy_span,
     high,
-    low,
     merge_bits,
     merge_span,
     soften,
@@ -42,12 +45,10 @@ from gguf_runtime.kernels.attention_column import (
 )
 from gguf_runtime.kernels.attention_shared import SHARED_BYTES, WIDTH, shared_scores, shared_values
 from gguf_runtime.kernels.attention_tiles import (
-    COLUMNS,
     dispatch_scores,
     dispatch_values,
     unpack_scales,
 )
-from gguf_runtime.kernels.lanes import f32
 from quant.jit import kernel
 from quant.simd import LANES, Addr, v
 
@@ -79,14 +80,13 @@ MERGE_ARGS = (
 
 BLOCK, SPAN = 64, 512  # positions
 RTOL = 2e-6  # of max|v|: scores of key_dim rounded steps, exp, a sum over the block
-LOWEST = f32(float("-inf"))
 
-# Scratch of a thread, in bytes: addresses of queries, positions, (m, l), (M, L), scores and their
+# Scratch of a thread, in bytes: addresses of queries, positions, m and l, M and L, scores and their
 # addresses, what tiles share, then scales of values (up to 512 of them per position), out and O.
 POSITIONS_AT = 8 * COLUMNS
 STATE_AT = POSITIONS_AT + 8 * COLUMNS
-MERGED_AT = STATE_AT + 8 * COLUMNS
-SCORES_AT = MERGED_AT + 8 * COLUMNS
+MERGED_AT = STATE_AT + STATE_BYTES
+SCORES_AT = MERGED_AT + STATE_BYTES
 WEIGHTS_AT = SCORES_AT + 4 * BLOCK * COLUMNS
 SHARED_AT = WEIGHTS_AT + 8 * COLUMNS
 SCALES_AT = SHARED_AT + SHARED_BYTES
@@ -193,10 +193,7 @@ def attention(cache: str) -> KernelFn:
             many_scores(keys, scratch, n, dim, last, s, shared)
         else:
             scores(keys, scratch, n, dim, last, s)
-        for c in range(n):
-            lo, hi = low(at + 8 * c, start, window), high(at + 8 * c, start)
-            if lo < hi:  # else nothing here is visible, and the block is an identity
-                soften(s + 256 * c, scratch + STATE_AT + 8 * c, lo, hi, o + c * size, size >> 2)
+        soften(s, scratch + STATE_AT, at, start, window, n, o, size)
         x = keys + v.ld_i64(args + KEY_BYTES)
         if scaled:
             groups = v.ld_i64(args + VALUE_DIM) >> 5
@@ -217,11 +214,11 @@ def attention(cache: str) -> KernelFn:
             part = v.ld_i64(args + PARTIAL) + (slot + t) * v.ld_i64(args + N_HEAD) * (64 + size)
             for h in range(head, head + heads):
                 if slot < 0:
-                    write_out(row + h * dim * 4, o, v.ld_f32(state + 4), dim)
+                    write_out(row + h * dim * 4, o, v.ld_f32(state + SUMS), dim)
                 else:
-                    to = part + h * (64 + size)
-                    copy_span(to, to + 64, state, o, size >> 2)
-                state += 8
+                    to, m, l = part + h * (64 + size), v.ld_f32(state), v.ld_f32(state + SUMS)
+                    copy_span(to, 4, to + 64, m, l, o, size >> 2)
+                state += 4
                 o += size
 
     def attention(args: int, task: int, thread: int) -> None:
@@ -242,22 +239,23 @@ def attention(cache: str) -> KernelFn:
         head = v.ld_i64(args + LAYER_OFFSET) + v.ld_i32(item + 28) * v.ld_i64(args + HEAD_BYTES)
         span, spans = v.ld_i32(item + 16), v.ld_i32(item + 20)
         for i in range(span, span + spans):
-            for c in range(n):
-                v.st_f32(state + 8 * c, LOWEST)
-                v.st_f32(state + 8 * c + 4, f32(0))
-                for k in range(c * size, (c + 1) * size, 64):
-                    v.st_f(o + k, v.zero_f())
+            for k in range(0, 4 * n, 64):
+                v.st_f(state + k, v.splat_f(LOWEST))
+                v.st_f(state + SUMS + k, v.zero_f())
+            for k in range(0, n * size, 64):
+                v.st_f(o + k, v.zero_f())
             for b in range(max(8 * i, lowest >> 6), min(8 * i + 8, (last >> 6) + 1)):
                 block(args, v.ld_i64(table + 8 * b) + head, b * BLOCK, n, scratch, scales, o, size)
             if spans > 1:
                 for c in range(n):
                     p = v.ld_i64(at + 8 * c)
                     own = max(p - window + 1, 0) >> 9 if window > 0 else 0
-                    to, x = merged + c * size, o + c * size
+                    to, x, into = merged + c * size, o + c * size, total + 4 * c
+                    m, l = v.ld_f32(state + 4 * c), v.ld_f32(state + SUMS + 4 * c)
                     if i == own:
-                        copy_span(total + 8 * c, to, state + 8 * c, x, size >> 2)
+                        copy_span(into, SUMS, to, m, l, x, size >> 2)
                     elif own < i and i <= p >> 9:
-                        merge_span(total + 8 * c, to, state + 8 * c, x, size >> 2)
+                        merge_span(into, SUMS, to, m, l, x, size >> 2)
         if spans > 1:
             state, o = total, merged
         finish(args, item, state, o, size)
@@ -277,10 +275,12 @@ def merge() -> KernelFn:
         step = v.ld_i32(row + 12) * heads * (64 + size)
         part = v.ld_i64(args + M_PARTIAL) + (v.ld_i32(row + 4) * heads + head) * (64 + size)
         state = v.ld_i64(args + M_SCRATCH) + thread * v.ld_i64(args + M_SCRATCH_STEP)
-        copy_span(state, state + 64, part, part + 64, size >> 2)
+        m, l = v.ld_f32(part), v.ld_f32(part + 4)
+        copy_span(state, 4, state + 64, m, l, part + 64, size >> 2)
         for _ in range(1, v.ld_i32(row + 8)):
             part += step
-            merge_span(state, state + 64, part, part + 64, size >> 2)
+            m, l = v.ld_f32(part), v.ld_f32(part + 4)
+            merge_span(state, 4, state + 64, m, l, part + 64, size >> 2)
         out = v.ld_i64(args + M_OUT) + v.ld_i32(row) * v.ld_i64(args + M_OUT_STRIDE)
         write_out(out + head * dim * 4, state + 64, v.ld_f32(state + 4), dim)
 

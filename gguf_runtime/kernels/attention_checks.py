@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from gguf_runtime.cache import pages
 from gguf_runtime.kernels import attention
-from gguf_runtime.kernels.attention_column import merge_bits
-from gguf_runtime.kernels.attention_tiles import COLUMNS
+from gguf_runtime.kernels.attention_column import COLUMNS, merge_bits
 from gguf_runtime.kernels.checks import Cache, Guarded, Run, run_all, same_bits
 from gguf_runtime.kernels.slots import row
 

@@ -1,7 +1,7 @@
 """The running softmax of one column, and the merge of its spans: helpers of the attention kernels.
 
-State of a column: m and l, two float32 side by side, and n = whole strips of out. The order of every
-operation is stated in attention.py.
+State of the columns of an item, STATE_BYTES: m of all, then l of all, then the ratios that a block
+gives; n = whole strips of out. The order of every operation is stated in attention.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 F32 = NDArray[np.float32]
 
+COLUMNS = 24  # most columns of an item
+SUMS = 4 * (-(-COLUMNS // LANES) * LANES)  # bytes from m to l
+RATIOS = 2 * SUMS
+STATE_BYTES = 3 * SUMS
+LOWEST = f32(float("-inf"))
+
 
 @macro
 def visible(v: Words, x: F, base: int, lo: int, hi: int) -> F:
@@ -30,12 +36,6 @@ def visible(v: Words, x: F, base: int, lo: int, hi: int) -> F:
     lane = v.add_w(v.iota_w(), v.splat_w(base))
     low = v.splat_f(float("-inf"))
     return v.select(v.lt_w(lane, v.splat_w(lo)), low, v.select(v.lt_w(lane, v.splat_w(hi)), x, low))
-
-
-@macro
-def exp_less(v: Words, x: F, m: float) -> F:
-    """e^(x - m)."""
-    return exp(v, v.sub(x, v.splat_f(m)))
 
 
 @macro
@@ -54,44 +54,82 @@ def high(at: Addr, start: int) -> int:
     return min(v.ld_i64(at) - start + 1, 64)
 
 
-def soften(s: Addr, state: Addr, lo: int, hi: int, o: Addr, n: int) -> None:
-    """Scores of one column's block -> probabilities; updates (m, l) and rescales n values of out."""
+def soften(
+    s: Addr, state: Addr, at: Addr, start: int, window: int, n: int, o: Addr, size: int
+) -> None:
+    """Scores [n][64] of a block -> probabilities; updates the state and rescales rows of out.
+
+    In three passes, so that the latency of one column hides behind the others: the largest score of
+    each, what that makes of all states, the probabilities and their sums.
+    """
+    for c in range(n):
+        lo, hi = low(at + 8 * c, start, window), high(at + 8 * c, start)
+        v.st_f32(state + (RATIOS + 4 * c), largest(s + 256 * c, lo, hi))
+    for i in range(0, 4 * n, 64):
+        update(state + i)
+    for c in range(n):
+        if low(at + 8 * c, start, window) < high(at + 8 * c, start):
+            r = v.ld_f32(state + (RATIOS + 4 * c))
+            if r != f32(1):
+                for i in range(o + c * size, o + (c + 1) * size, 64):
+                    v.st_f(i, v.mul(v.ld_f(i), v.splat_f(r)))
+            total = probabilities(s + 256 * c, state + 4 * c)
+            sums = state + (SUMS + 4 * c)
+            v.st_f32(sums, f32(v.ld_f32(sums) + total))
+
+
+def largest(s: Addr, lo: int, hi: int) -> float:
+    """The largest visible score of a column, -inf if there is none; hidden ones become -inf."""
+    if lo >= hi:
+        return LOWEST
     x0, x1, x2, x3 = v.ld_f(s), v.ld_f(s + 64), v.ld_f(s + 128), v.ld_f(s + 192)
     if lo > 0 or hi < POSITIONS:
         x0, x1 = visible(x0, 0, lo, hi), visible(x1, 16, lo, hi)
         x2, x3 = visible(x2, 32, lo, hi), visible(x3, 48, lo, hi)
-    top = v.hmax(v.max(v.max(x0, x1), v.max(x2, x3)))
-    m, l = v.ld_f32(state), v.ld_f32(state + 4)
-    new = m if m > top else top
-    if new != m:
-        r = exp_scalar(f32(m - new))
-        l = f32(l * r)
-        for i in range(0, 4 * n, 64):
-            v.st_f(o + i, v.mul(v.ld_f(o + i), v.splat_f(r)))
-    x0, x1, x2, x3 = exp_less(x0, new), exp_less(x1, new), exp_less(x2, new), exp_less(x3, new)
-    v.st_f(s, x0)
-    v.st_f(s + 64, x1)
-    v.st_f(s + 128, x2)
-    v.st_f(s + 192, x3)
-    v.st_f32(state, new)
-    v.st_f32(state + 4, f32(l + v.hsum(v.add(v.add(x0, x1), v.add(x2, x3)))))
+        v.st_f(s, x0)
+        v.st_f(s + 64, x1)
+        v.st_f(s + 128, x2)
+        v.st_f(s + 192, x3)
+    return v.hmax(v.max(v.max(x0, x1), v.max(x2, x3)))
 
 
-def merge_span(to: Addr, o: Addr, state: Addr, x: Addr, n: int) -> None:
-    """Merge a span's (m, l) at state and n values at x into (M, L) at `to` and O at o."""
-    a, b = v.ld_f32(to), v.ld_f32(state)
-    new = a if a > b else b
-    r, s = exp_scalar(f32(a - new)), exp_scalar(f32(b - new))
+@macro
+def update(v: Words, state: Addr) -> None:
+    """16 columns: their largest scores -> new m, l r, and r in place of the scores."""
+    old = v.ld_f(state)
+    new = v.max(old, v.ld_f(state + RATIOS))
+    r = v.select(v.eq(new, old), v.splat_f(1.0), exp(v, v.sub(old, new)))
+    v.st_f(state, new)
+    v.st_f(state + SUMS, v.mul(v.ld_f(state + SUMS), r))
+    v.st_f(state + RATIOS, r)
+
+
+@macro
+def probabilities(v: Words, s: Addr, m: Addr) -> float:
+    """Scores -> exp(score - m), in place; their sum."""
+    top = v.bc_f(m)
+    x = [exp(v, v.sub(v.ld_f(s + 64 * k), top)) for k in range(4)]
+    for k in range(4):
+        v.st_f(s + 64 * k, x[k])
+    return v.hsum(v.add(v.add(x[0], x[1]), v.add(x[2], x[3])))
+
+
+def merge_span(to: Addr, gap: int, o: Addr, m: float, l: float, x: Addr, n: int) -> None:
+    """Merge a span's m, l and n values at x into M at `to`, L `gap` bytes further, and O at o."""
+    a = v.ld_f32(to)
+    new = a if a > m else m
+    r, s = exp_scalar(f32(a - new)), exp_scalar(f32(m - new))
     v.st_f32(to, new)
-    v.st_f32(to + 4, f32(f32(v.ld_f32(to + 4) * r) + f32(v.ld_f32(state + 4) * s)))
+    v.st_f32(to + gap, f32(f32(v.ld_f32(to + gap) * r) + f32(l * s)))
     for i in range(0, 4 * n, 64):
         old, part = v.mul(v.ld_f(o + i), v.splat_f(r)), v.mul(v.ld_f(x + i), v.splat_f(s))
         v.st_f(o + i, v.add(old, part))
 
 
-def copy_span(to: Addr, o: Addr, state: Addr, x: Addr, n: int) -> None:
-    """A span's state and n values as they are."""
-    v.st_i64(to, v.ld_i64(state))
+def copy_span(to: Addr, gap: int, o: Addr, m: float, l: float, x: Addr, n: int) -> None:
+    """A span's m, l and n values as they are."""
+    v.st_f32(to, m)
+    v.st_f32(to + gap, l)
     for i in range(0, 4 * n, 64):
         v.st_f(o + i, v.ld_f(x + i))
 

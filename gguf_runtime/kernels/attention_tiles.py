@@ -18,7 +18,6 @@ from quant.simd import Addr, F, macro, v
 if TYPE_CHECKING:
     from quant.simd.words import Words
 
-COLUMNS = 24  # most columns of an item: four tiles of 6
 WIDTHS = (6, 4, 3, 2, 1)
 
 KEY_ROW = {"f16": 2 * KEYS, "f32": 4 * KEYS, "q8_0": KEYS}  # bytes of one dimension of 16 keys
