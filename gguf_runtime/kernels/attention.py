@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from gguf_runtime.kernels.attention_column import (
     COLUMNS,
     LOWEST,
-    STATE_BYTES,
     SUMS,
     copy_span,
     high,
@@ -43,14 +42,26 @@ from gguf_runtime.kernels.attention_column import (
     span_bits,
     write_out,
 )
-from gguf_runtime.kernels.attention_shared import SHARED_BYTES, WIDTH, shared_scores, shared_values
+from gguf_runtime.kernels.attention_scratch import (
+    MERGED_AT,
+    POSITIONS_AT,
+    SCALES_AT,
+    SCORES_AT,
+    SHARED_AT,
+    STATE_AT,
+    WEIGHTS_AT,
+)
+from gguf_runtime.kernels.attention_scratch import partial_floats as partial_floats
+from gguf_runtime.kernels.attention_scratch import row_floats as row_floats
+from gguf_runtime.kernels.attention_scratch import scratch_bytes as scratch_bytes
+from gguf_runtime.kernels.attention_shared import WIDTH, shared_scores, shared_values
 from gguf_runtime.kernels.attention_tiles import (
     dispatch_scores,
     dispatch_values,
     unpack_scales,
 )
 from quant.jit import kernel
-from quant.simd import LANES, Addr, v
+from quant.simd import Addr, v
 
 if TYPE_CHECKING:
     from gguf_runtime.kernels.checks import Run
@@ -80,33 +91,6 @@ MERGE_ARGS = (
 
 BLOCK, SPAN = 64, 512  # positions
 RTOL = 2e-6  # of max|v|: scores of key_dim rounded steps, exp, a sum over the block
-
-# Scratch of a thread, in bytes: addresses of queries, positions, m and l, M and L, scores and their
-# addresses, what tiles share, then scales of values (up to 512 of them per position), out and O.
-POSITIONS_AT = 8 * COLUMNS
-STATE_AT = POSITIONS_AT + 8 * COLUMNS
-MERGED_AT = STATE_AT + STATE_BYTES
-SCORES_AT = MERGED_AT + STATE_BYTES
-WEIGHTS_AT = SCORES_AT + 4 * BLOCK * COLUMNS
-SHARED_AT = WEIGHTS_AT + 8 * COLUMNS
-SCALES_AT = SHARED_AT + SHARED_BYTES
-
-
-def row_floats(value_dim: int) -> int:
-    """Values of one head, rounded up to whole strips."""
-    return -(-value_dim // LANES) * LANES
-
-
-def scratch_bytes(value_dim: int) -> int:
-    """Bytes that one thread needs."""
-    scales = 4 * BLOCK * -(-value_dim // 32)
-    return SCALES_AT + scales + 2 * COLUMNS * 4 * row_floats(value_dim)
-
-
-def partial_floats(n_head: int, value_dim: int) -> int:
-    """Float32 that one slot of `partial` takes."""
-    return n_head * (LANES + row_floats(value_dim))
-
 
 # ---- the truth ---------------------------------------------------------------------------------
 
@@ -183,16 +167,17 @@ def attention(cache: str) -> KernelFn:
         return n
 
     def block(
-        args: int, keys: Addr, start: int, n: int, scratch: Addr, scales: Addr, o: Addr, size: int
-    ) -> None:
-        """One block of 64 positions for n columns."""
+        args: int, keys: Addr, coming: Addr, start: int, n: int, scratch: Addr, scales: Addr,
+        o: Addr, size: int,
+    ) -> None:  # fmt: skip
+        """One block of 64 positions for n columns; the keys at `coming` are wanted next."""
         at, s, window = scratch + POSITIONS_AT, scratch + SCORES_AT, v.ld_i64(args + WINDOW)
         last = high(at + 8 * (n - 1), start)
         dim, shared = v.ld_i64(args + KEY_DIM), scratch + SHARED_AT
         if n > WIDTH:
             many_scores(keys, scratch, n, dim, last, s, shared)
         else:
-            scores(keys, scratch, n, dim, last, s)
+            scores(keys, scratch, n, dim, last, s, v.ld_i64(args + KEY_BYTES))
         soften(s, scratch + STATE_AT, at, start, window, n, o, size)
         x = keys + v.ld_i64(args + KEY_BYTES)
         if scaled:
@@ -203,7 +188,7 @@ def attention(cache: str) -> KernelFn:
             s = scratch + WEIGHTS_AT
             many_values(x, scales, at, start, window, s, n, o, size, shared)
         else:
-            values(x, scales, at, start, window, s, n, o, size)
+            values(x, scales, at, start, window, s, n, o, size, coming - x)
 
     def finish(args: int, item: Addr, state: Addr, o: Addr, size: int) -> None:
         """The tile's results, into out or into the slots of partial."""
@@ -244,8 +229,14 @@ def attention(cache: str) -> KernelFn:
                 v.st_f(state + SUMS + k, v.zero_f())
             for k in range(0, n * size, 64):
                 v.st_f(o + k, v.zero_f())
-            for b in range(max(8 * i, lowest >> 6), min(8 * i + 8, (last >> 6) + 1)):
-                block(args, v.ld_i64(table + 8 * b) + head, b * BLOCK, n, scratch, scales, o, size)
+            begin, end = max(8 * i, lowest >> 6), min(8 * i + 8, (last >> 6) + 1)
+            for b in range(begin, end):
+                keys = v.ld_i64(table + 8 * b) + head
+                # After the last, what is most likely this thread's next item: another head's keys.
+                coming = v.ld_i64(table + 8 * begin) + head + v.ld_i64(args + HEAD_BYTES)
+                if b + 1 < end:
+                    coming = v.ld_i64(table + 8 * b + 8) + head
+                block(args, keys, coming, b * BLOCK, n, scratch, scales, o, size)
             if spans > 1:
                 for c in range(n):
                     p = v.ld_i64(at + 8 * c)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gguf_runtime.cache.pages import BLOCKS, GROUP, KEYS
+from gguf_runtime.cache.pages import GROUP, KEYS
 from gguf_runtime.kernels.attention_column import high, low
 from quant.simd import Addr, F, macro, v
 
@@ -64,23 +64,25 @@ def tile_scores(cache: str, columns: int) -> Step:
     def scales(v: Words, keys: Addr, step: int) -> tuple[F, ...]:
         return tuple(v.ld_f16(keys + k * step) for k in range(wide(v)))
 
+    def fetch_ahead(v: Words, near: Addr) -> None:
+        for k in range(0, wide(v) * row, 64):
+            v.prefetch(near + k)
+
     @macro
     def plain(
-        v: Words, acc: tuple[F, ...], keys: Addr, step: int, q: tuple[int, ...], d: int
-    ) -> Any:
+        v: Words, acc: tuple[F, ...], keys: Addr, step: int, q: tuple[int, ...], d: int,
+        near: Addr,
+    ) -> Any:  # fmt: skip
+        fetch_ahead(v, near)
         x = [load(v, cache, keys + k * step) for k in range(wide(v))]
         return fma_all(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
 
     @macro
     def scaled(
-        v: Words,
-        acc: tuple[F, ...],
-        keys: Addr,
-        step: int,
-        q: tuple[int, ...],
-        d: int,
-        s: tuple[F, ...],
-    ) -> Any:
+        v: Words, acc: tuple[F, ...], keys: Addr, step: int, q: tuple[int, ...], d: int,
+        near: Addr, s: tuple[F, ...],
+    ) -> Any:  # fmt: skip
+        fetch_ahead(v, near)
         x = [v.mul(load(v, cache, keys + k * step), s[k]) for k in range(wide(v))]
         return fma_all(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
 
@@ -90,23 +92,25 @@ def tile_scores(cache: str, columns: int) -> Step:
         for i, x in enumerate(acc):
             v.st_f(out + i // n * 256 + i % n * 64, x)
 
-    def scores(keys: Addr, step: int, table: Addr, dim: int, out: Addr) -> None:
+    def scores(keys: Addr, step: int, table: Addr, dim: int, out: Addr, ahead: int) -> None:
         q = queries(table)
-        acc = zeros()
+        acc, near = zeros(), keys + ahead
         for d in range(dim):
-            acc = plain(acc, keys, step, q, d)
+            acc = plain(acc, keys, step, q, d, near)
             keys += row
+            near += tile() * row
         store(acc, out)
 
-    def scores_scaled(keys: Addr, step: int, table: Addr, dim: int, out: Addr) -> None:
+    def scores_scaled(keys: Addr, step: int, table: Addr, dim: int, out: Addr, ahead: int) -> None:
         q = queries(table)
-        acc = zeros()
+        acc, near = zeros(), keys + ahead
         for g in range(0, dim, GROUP):
             s = scales(keys, step)
             keys += group_bytes
             for d in range(g, g + GROUP):
-                acc = scaled(acc, keys, step, q, d, s)
+                acc = scaled(acc, keys, step, q, d, near, s)
                 keys += row
+                near += tile() * row
         store(acc, out)
 
     return scores_scaled if cache == "q8_0" else scores
@@ -119,36 +123,38 @@ def fma_all(v: Words, acc: tuple[F, ...], x: list[F], w: list[F]) -> tuple[F, ..
 
 
 def dispatch_scores(cache: str) -> Step:
-    """Helper: scores of n columns for the key blocks below `last`, [column][64] float32 at out."""
+    """Helper: scores of n columns for the key blocks below `last`, [column][64] float32 at out.
+
+    What lies `ahead` bytes further is asked from memory meanwhile, spread evenly.
+    """
     of6, of4, of3, of2, of1 = (tile_scores(cache, c) for c in WIDTHS)
     row = KEY_ROW[cache]
     scale = 2 * KEYS if cache == "q8_0" else 0
 
-    def some(keys: Addr, step: int, table: Addr, left: int, dim: int, out: Addr) -> int:
+    def some(keys: Addr, step: int, table: Addr, left: int, dim: int, out: Addr, ahead: int) -> int:
         if left >= 6:
-            of6(keys, step, table, dim, out)
+            of6(keys, step, table, dim, out, ahead)
             return 6
         if left >= 4:
-            of4(keys, step, table, dim, out)
+            of4(keys, step, table, dim, out, ahead)
             return 4
         if left == 3:
-            of3(keys, step, table, dim, out)
+            of3(keys, step, table, dim, out, ahead)
             return 3
         if left == 2:
-            of2(keys, step, table, dim, out)
+            of2(keys, step, table, dim, out, ahead)
             return 2
-        of1(keys, step, table, dim, out)
+        of1(keys, step, table, dim, out, ahead)
         return 1
 
-    def scores(keys: Addr, table: Addr, n: int, dim: int, last: int, out: Addr) -> None:
+    def scores(keys: Addr, table: Addr, n: int, dim: int, last: int, out: Addr, ahead: int) -> None:
         step = dim * row + (dim >> 5) * scale
         c = 0
         while c < n:
             done = 0
-            for k in range(0, min((last + KEYS - 1) // KEYS, BLOCKS), tile()):
-                done = some(
-                    keys + k * step, step, table + 8 * c, n - c, dim, out + 256 * c + 64 * k
-                )
+            for k in range(0, (last + KEYS - 1) // KEYS, tile()):
+                x, to = keys + k * step, out + 256 * c + 64 * k
+                done = some(x, step, table + 8 * c, n - c, dim, to, ahead)
             c += done
 
     return scores
@@ -164,7 +170,11 @@ def tile_values(cache: str, columns: int) -> Step:
     def fetch_n(v: Words, o: Addr, size: int, n: int) -> tuple[F, ...]:
         return tuple(v.ld_f(o + c * size + 64 * k) for c in range(columns) for k in range(n))
 
-    def step_n(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr, n: int) -> Any:
+    def step_n(
+        v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr, near: Addr, n: int
+    ) -> Any:
+        for k in range(0, strip * n, 64):
+            v.prefetch(near + k)
         rows = [load(v, cache, x + strip * k) for k in range(n)]
         if scaled:  # strips 0 and 1 share a group of 32 values, 2 and 3 the next
             rows = [v.mul(r, v.bc_f(scales + 256 * (k // 2))) for k, r in enumerate(rows)]
@@ -179,8 +189,8 @@ def tile_values(cache: str, columns: int) -> Step:
         return fetch_n(v, o, size, wide(v))
 
     @macro
-    def step(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr) -> Any:
-        return step_n(v, acc, x, scales, p, wide(v))
+    def step(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr, near: Addr) -> Any:
+        return step_n(v, acc, x, scales, p, near, wide(v))
 
     @macro
     def keep(v: Words, acc: tuple[F, ...], o: Addr, size: int) -> None:
@@ -191,14 +201,16 @@ def tile_values(cache: str, columns: int) -> Step:
         return fetch_n(v, o, size, 1)
 
     @macro
-    def step1(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr) -> Any:
-        return step_n(v, acc, x, scales, p, 1)
+    def step1(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr, near: Addr) -> Any:
+        return step_n(v, acc, x, scales, p, near, 1)
 
     @macro
     def keep1(v: Words, acc: tuple[F, ...], o: Addr, size: int) -> None:
         keep_n(v, acc, o, size, 1)
 
-    def values(x: Addr, scales: Addr, p: Addr, first: int, end: int, o: Addr, size: int) -> None:
+    def values(
+        x: Addr, scales: Addr, p: Addr, first: int, end: int, o: Addr, size: int, ahead: int
+    ) -> None:
         n = size >> 6
         row = n * strip
         x += first * row
@@ -207,7 +219,7 @@ def tile_values(cache: str, columns: int) -> Step:
             acc = fetch(o + 64 * k, size)
             a, s = x + k * strip, scales + 256 * (k >> 1)
             for t in range(first, end):
-                acc = step(acc, a, s + 4 * t, p + 4 * t)
+                acc = step(acc, a, s + 4 * t, p + 4 * t, a + ahead)
                 a += row
             keep(acc, o + 64 * k, size)
             k += tile()
@@ -215,7 +227,7 @@ def tile_values(cache: str, columns: int) -> Step:
             one = fetch1(o + 64 * k, size)
             a, s = x + k * strip, scales + 256 * (k >> 1)
             for t in range(first, end):
-                one = step1(one, a, s + 4 * t, p + 4 * t)
+                one = step1(one, a, s + 4 * t, p + 4 * t, a + ahead)
                 a += row
             keep1(one, o + 64 * k, size)
             k += 1
@@ -232,29 +244,22 @@ def dispatch_values(cache: str) -> Step:
     of6, of4, of3, of2, of1 = (tile_values(cache, c) for c in WIDTHS)
 
     def together(
-        x: Addr, scales: Addr, p: Addr, w: int, first: int, end: int, o: Addr, size: int
+        x: Addr, scales: Addr, p: Addr, w: int, first: int, end: int, o: Addr, size: int, ahead: int
     ) -> None:
         """Positions that all w > 1 columns see."""
         if w == 6:
-            of6(x, scales, p, first, end, o, size)
+            of6(x, scales, p, first, end, o, size, ahead)
         elif w == 4:
-            of4(x, scales, p, first, end, o, size)
+            of4(x, scales, p, first, end, o, size, ahead)
         elif w == 3:
-            of3(x, scales, p, first, end, o, size)
+            of3(x, scales, p, first, end, o, size, ahead)
         else:
-            of2(x, scales, p, first, end, o, size)
+            of2(x, scales, p, first, end, o, size, ahead)
 
     def values(
-        x: Addr,
-        scales: Addr,
-        at: Addr,
-        start: int,
-        window: int,
-        p: Addr,
-        n: int,
-        o: Addr,
-        size: int,
-    ) -> None:
+        x: Addr, scales: Addr, at: Addr, start: int, window: int, p: Addr, n: int, o: Addr,
+        size: int, ahead: int,
+    ) -> None:  # fmt: skip
         while n > 0:
             w = n
             if n >= 6:
@@ -270,13 +275,13 @@ def dispatch_values(cache: str) -> Step:
                 first = end
                 end = lo if phase == 0 else hi if phase == 1 else 64
                 if phase == 1 and first < end:
-                    together(x, scales, p, w, first, end, o, size)
+                    together(x, scales, p, w, first, end, o, size, ahead)
                 elif first < end:
                     for c in range(w):
                         a = max(low(at + 8 * c, start, window), first)
                         e = min(high(at + 8 * c, start), end)
                         if a < e:
-                            of1(x, scales, p + 256 * c, a, e, o + c * size, size)
+                            of1(x, scales, p + 256 * c, a, e, o + c * size, size, ahead)
             at += 8 * w
             p += 256 * w
             o += w * size
