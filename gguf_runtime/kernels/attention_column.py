@@ -15,6 +15,7 @@ from gguf_runtime.cache.pages import POSITIONS
 from gguf_runtime.kernels.lanes import f32, fold_bits, strips
 from quant.reference import fma32
 from quant.simd import LANES, Addr, F, macro, v
+from quant.simd.elementary import LOWEST as LOWEST_EXP
 from quant.simd.elementary import exp, exp_bits
 
 if TYPE_CHECKING:
@@ -38,10 +39,16 @@ def visible(v: Words, x: F, base: int, lo: int, hi: int) -> F:
     return v.select(v.lt_w(lane, v.splat_w(lo)), low, v.select(v.lt_w(lane, v.splat_w(hi)), x, low))
 
 
+def decay(v: Words, x: F) -> F:
+    """e^x, the same bits, but 0 by select where it is 0: x86 takes a slow path for tiny products."""
+    none, zero = v.lt(x, v.splat_f(LOWEST_EXP)), v.zero_f()
+    return v.select(none, zero, exp(v, v.select(none, zero, x)))
+
+
 @macro
 def exp_scalar(v: Words, x: float) -> float:
     """e^x of a scalar."""
-    return v.lane_f(exp(v, v.splat_f(x)), 0)
+    return v.lane_f(decay(v, v.splat_f(x)), 0)
 
 
 def low(at: Addr, start: int, window: int) -> int:
@@ -98,7 +105,7 @@ def update(v: Words, state: Addr) -> None:
     """16 columns: their largest scores -> new m, l r, and r in place of the scores."""
     old = v.ld_f(state)
     new = v.max(old, v.ld_f(state + RATIOS))
-    r = v.select(v.eq(new, old), v.splat_f(1.0), exp(v, v.sub(old, new)))
+    r = v.select(v.eq(new, old), v.splat_f(1.0), decay(v, v.sub(old, new)))
     v.st_f(state, new)
     v.st_f(state + SUMS, v.mul(v.ld_f(state + SUMS), r))
     v.st_f(state + RATIOS, r)
@@ -108,7 +115,7 @@ def update(v: Words, state: Addr) -> None:
 def probabilities(v: Words, s: Addr, m: Addr) -> float:
     """Scores -> exp(score - m), in place; their sum."""
     top = v.bc_f(m)
-    x = [exp(v, v.sub(v.ld_f(s + 64 * k), top)) for k in range(4)]
+    x = [decay(v, v.sub(v.ld_f(s + 64 * k), top)) for k in range(4)]
     for k in range(4):
         v.st_f(s + 64 * k, x[k])
     return v.hsum(v.add(v.add(x[0], x[1]), v.add(x[2], x[3])))
