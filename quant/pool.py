@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -220,7 +220,8 @@ class Tape:
             fits = [(len(m), i) for i, m in enumerate(free) if size <= len(m) <= 4 * size]
             return free.pop(min(fits)[1]) if fits else aligned(size)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_memory"):
+    def __del__(self, pid: Callable[[], int] = os.getpid) -> None:
+        # After a fork a thread of the parent may hold the lock for ever.
+        if hasattr(self, "_memory") and self._team.pid == pid():
             with self._team.free_lock:
                 self._team.free.append(self._memory)
