@@ -139,9 +139,9 @@ def test_a_base_model_completes_plainly_and_says_so(gg, gemma):
     args = ("run", gemma, "The sky is", "-n", "3", "--temperature", "0")
     done = gg(*args)
     assert done.code == 0
-    assert done.err.startswith("notice: this model has no chat template")
+    assert "notice: this model has no chat template" in done.err
     assert gg(*args, "--strict").code == 6
-    assert gg(*args, "--raw").err == ""
+    assert "notice:" not in gg(*args, "--raw").err  # slow machines print how far loading is
     assert gg(*args, "--raw").out == done.out
 
 
