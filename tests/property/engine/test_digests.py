@@ -11,7 +11,7 @@ import pytest
 from quant import cpu
 from tests.digests import REAL, ROOT, TINY, compute, stored
 
-HANG_S = 600
+HANG_S = 1800  # kernels may have to be compiled first, on a machine that does other work
 LOWER = cpu.exact()[:-1]
 # What lower instruction sets show in `make test`: floats with a window; K types, heads and spans.
 SOME = ("gemma3/int8/f16", "quant-llama-q4_k_m/int8/f16")
