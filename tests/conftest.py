@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 HANG_S = 300  # a call of the program that takes longer hangs
+
+# A job in the background of a shell is started with SIGINT ignored, and what it starts inherits
+# that; the tests of Ctrl-C need it to arrive.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
