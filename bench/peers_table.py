@@ -63,9 +63,8 @@ def speeds(r: dict[str, Any], name: str) -> str:
         head += [p, "ratio"]
     head += [*others, "cpu"]
     lines = [head, ["--:"] * 2 + ["---"] + ["--:"] * (len(head) - 3)]
-    for c in r["cells"]:
-        if c["model"] != name:
-            continue
+    cells = [c for c in r["cells"] if c["model"] == name]
+    for c in sorted(cells, key=lambda c: (c["threads"], c["depth"])):
         for what in sorted(c["engines"][OWN]["tps"], key=phase):
             mine = best(c, OWN, what)
             assert mine is not None
