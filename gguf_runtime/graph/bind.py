@@ -12,7 +12,7 @@ from gguf_runtime.cache.pool import CachePlan
 from gguf_runtime.graph.bind_attention import AttentionBinder, Tables
 from gguf_runtime.graph.bind_matmul import MatmulBinder, Scratch, strips_per_task
 from gguf_runtime.graph.calls import Call, Times, Together, Value, same, slots
-from gguf_runtime.graph.memory import Buffers, Header, stride_of
+from gguf_runtime.graph.memory import Buffers, Header
 from gguf_runtime.graph.plan import Plan
 from gguf_runtime.graph.rope import Rope
 from gguf_runtime.graph.rows import (
