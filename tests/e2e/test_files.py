@@ -95,4 +95,4 @@ def test_doctor_says_what_was_chosen_and_why(gg):
 def test_doctor_refuses_an_instruction_set_without_kernels_and_lists_the_others(gg):
     done = gg("doctor", GGUF_RUNTIME_ISA="no-such-thing")
     assert done.code == 2
-    assert "can run: generic" in done.out
+    assert "can run: nofma, generic" in done.out
