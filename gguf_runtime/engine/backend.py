@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -52,7 +53,7 @@ class Positions(Protocol):
         """Give its memory back."""
 
 
-class Backend:
+class Backend(ABC):
     """What sessions need; the subclasses compute.
 
     n_ctx      most positions of a sequence
@@ -105,9 +106,9 @@ class Backend:
 
     # ---- sequences -----------------------------------------------------------------------------
 
+    @abstractmethod
     def sequence(self) -> Any:
         """An empty sequence."""
-        raise NotImplementedError
 
     def drop(self, sequence: Positions) -> None:
         """Give a sequence back. Takes no lock, so that finalizers and signal handlers may call it.
@@ -129,6 +130,7 @@ class Backend:
 
     # ---- computing -----------------------------------------------------------------------------
 
+    @abstractmethod
     def step(
         self,
         entries: Sequence[Entry],
@@ -136,11 +138,10 @@ class Backend:
         recorder: Recorder | None = None,
     ) -> tuple[F32, F32]:
         """See `Stepper.step`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
         """Choose a token from a row of logits of the last step."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Release threads and memory; idempotent, and nothing in a forked process."""
@@ -151,8 +152,9 @@ class Backend:
             self._dropped.clear()
             self._release()
 
+    @abstractmethod
     def _release(self) -> None:
-        pass
+        """Let go of threads and memory; called once."""
 
 
 class KernelBackend(Backend):
@@ -289,6 +291,9 @@ class ExactBackend(Backend):
         from gguf_runtime.engine.sampler import pick_plain
 
         return pick_plain(logits[: self._n_tokens], sampling, position)
+
+    def _release(self) -> None:
+        """Nothing but memory, which goes with the object."""
 
 
 def closed() -> RequestError:
