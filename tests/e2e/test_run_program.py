@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import json
 import os
@@ -10,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from ast import literal_eval
 from pathlib import Path
 
@@ -254,6 +256,9 @@ def test_three_quotes_join_lines_of_a_chat():
     assert done.stdout == "1: 'one\\ntwo'\n2: 'three'\n"
 
 
+AGAIN_S = 5.0  # after which a key is taken for lost
+
+
 class Terminal:
     """The program at a pseudo-terminal; reads until a text shows up."""
 
@@ -280,8 +285,35 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
-    def code(self) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    def press(self, key: str, text: str) -> str:
+        """Press a key until a text shows up: one that comes while the line is set up is lost."""
+        deadline = time.monotonic() + HANG_S
+        while time.monotonic() < deadline:
+            self.type(key)
+            again = time.monotonic() + AGAIN_S
+            while time.monotonic() < again:
+                if text in self.seen:
+                    return self.until(text)
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    self.seen += os.read(self.fd, 4096).decode()
+        raise AssertionError(f"{text!r} never came after {key!r}, but {self.seen!r}")
+
+    def code(self, key: str) -> int:
+        """The exit code after a key that ends the program, pressed again where it was lost."""
+        deadline = time.monotonic() + HANG_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):  # the program has ended already
+                self.type(key)
+            again = time.monotonic() + AGAIN_S
+            while time.monotonic() < again:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    return os.waitstatus_to_exitcode(status)
+                if select.select([self.fd], [], [], 0.05)[0]:
+                    with contextlib.suppress(OSError):
+                        os.read(self.fd, 4096)
+        os.kill(self.pid, signal.SIGKILL)
+        raise AssertionError(f"{key!r} did not end the program, which wrote {self.seen!r}")
 
 
 def test_a_person_chats_stops_an_answer_and_goes_on():
@@ -292,14 +324,12 @@ def test_a_person_chats_stops_an_answer_and_goes_on():
     t.until("> ")
     t.type("slow\n")
     t.until("word word")
-    t.type("\x03")
-    t.until("what was said stays")
+    t.press("\x03", "what was said stays")
     t.until("> ")
     t.type("third\n")
     t.until("3: 'third'")
     t.until("> ")
-    t.type("\x04")
-    assert t.code() == 0
+    assert t.code("\x04") == 0
 
 
 def test_a_refused_turn_does_not_end_the_conversation():
@@ -311,18 +341,15 @@ def test_a_refused_turn_does_not_end_the_conversation():
     t.type("short\n")
     t.until("1: 'short'")
     t.until("> ")
-    t.type("\x04")
-    assert t.code() == 0
+    assert t.code("\x04") == 0
 
 
 def test_a_first_interrupt_at_an_empty_prompt_warns_and_a_second_ends():
     t = Terminal("chat", "m")
     t.until("> ")
-    t.type("\x03")
-    t.until("Ctrl-C again")
+    t.press("\x03", "Ctrl-C again")
     t.until("> ")
-    t.type("\x03")
-    assert t.code() == 0
+    assert t.code("\x03") == 0
 
 
 def test_run_without_a_prompt_at_a_terminal_opens_a_chat():
@@ -331,8 +358,7 @@ def test_run_without_a_prompt_at_a_terminal_opens_a_chat():
     t.type("hello\n")
     t.until("1: 'hello'")
     t.until("> ")
-    t.type("/exit\n")
-    assert t.code() == 0
+    assert t.code("/exit\n") == 0
 
 
 def test_a_pasted_text_is_one_message():
@@ -341,5 +367,4 @@ def test_a_pasted_text_is_one_message():
     t.type("\x1b[200~one\ntwo\nthree\x1b[201~\n")
     t.until("1: 'one\\ntwo\\nthree'")
     t.until("> ")
-    t.type("\x04")
-    assert t.code() == 0
+    assert t.code("\x04") == 0
