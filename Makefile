@@ -21,7 +21,7 @@ ARM64_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gguf-runtime-arm64
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup run chat test check bench-peers bench-kernels test-arm test-avx512 test-exact \
+.PHONY: help setup run chat test check bench-peers bench-kernels bench-busy test-arm test-avx512 test-exact \
 	fuzz-long asm loc models
 
 help: ## list the targets
@@ -73,7 +73,10 @@ bench-peers: $(VENV)/.ready models ## speed beside the C++ engines, interleaved 
 	@$(PY) bench/peers.py
 
 bench-kernels: $(VENV)/.ready ## kernels as a share of this machine's measured limits
-	@$(PY) bench/kernels.py
+	@$(PY) bench/kernels.py $(BENCH_ARGS)
+
+bench-busy: $(VENV)/.ready ## speed while another process takes a core
+	@$(PY) bench/busy.py $(BENCH_ARGS)
 
 test-arm: $(VENV)/.ready-test ## Arm kernels and a tiny model under emulation
 	@PYTHON=$(abspath $(PY)) sh "$(TOOLS)/arm64.sh" setup "$(ARM64_DIR)" >&2

@@ -3,20 +3,17 @@
     .venv/bin/python bench/kernels.py [--types Q4_K,Q6_K] [--threads 2] [--reps 5] [--size-mb 1024]
 
 Limits and kernels are measured in turns, so that both see the same machine: bytes per second of a
-plain read for one column (decode), multiply-adds of the instruction set's own dot product or fma in
-registers for 512 columns (prefill). a16 multiplies two planes, so its share is at most a half. The
-table goes to stderr, one JSON line to stdout and to bench/results/kernels.jsonl.
+plain read for one column (GEMV, decode), multiply-adds in registers for 512 columns (GEMM, prefill):
+the instruction set's own dot product of codes of few bits, that of signed 8-bit codes, or fma. a16
+multiplies two planes, so its share of the peak is at most a half. Tables go to stderr, one JSON line
+to stdout and to bench/results/kernels.jsonl; `--write` puts tables and picture into the docs,
+`--render` does so with the last record of that file, measuring nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
-import platform
-import statistics
-import subprocess
+import functools
 import sys
 import time
 from collections.abc import Callable
@@ -28,20 +25,22 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import kernels_table  # noqa: E402
+import record as records  # noqa: E402
+
 from quant import activations, cpu, gemm, gemm_float, gemm_panel, gemm_stream, jit  # noqa: E402
 from quant import packing_kernels as packing  # noqa: E402
 from quant.calls import Sizes, act_bytes, address, aligned, quantize_row  # noqa: E402
 from quant.linear import strips_per_task  # noqa: E402
 from quant.memory import allocate  # noqa: E402
 from quant.pool import Pool, Row  # noqa: E402
-from quant.roofs import Roofs  # noqa: E402
+from quant.roofs import PEAKS, Roofs, reading_bytes  # noqa: E402
 from quant.types import TYPES, Type, get  # noqa: E402
 
-RESULTS = ROOT / "bench" / "results" / "kernels.jsonl"
+RESULTS = records.RESULTS / "kernels.jsonl"
 K, COLUMNS, ROWS = 2048, 512, 2048  # of the product with many columns
 PACK_BYTES = 64 << 20
 PASSES = 3  # of a turn, the best counts, as it does for the limits
-SHARE = 8  # of the memory that is to be had, at most one part is read
 
 Timed = Callable[[], float]  # one run: bytes or multiply-adds per second
 
@@ -125,8 +124,14 @@ def measure(a: argparse.Namespace) -> dict[str, Any]:
     bench = Bench(a.threads, a.size_mb << 20)
     roofs = Roofs(bench.pool, bench.size)
     runs = {t.name: kernels_of(bench, t) for t in types}
-    limits = {"read": roofs.bandwidth, "dot": roofs.dot_peak, "fma": roofs.fma_peak}
-    record: dict[str, Any] = facts(a) | {name: [] for name in limits}
+    limits: dict[str, Timed] = {"read": roofs.bandwidth}
+    limits |= {kind: functools.partial(roofs.peak, kind) for kind in PEAKS}
+    record: dict[str, Any] = records.facts("quant") | {
+        "threads": a.threads,
+        "size_bytes": a.size_mb << 20,
+        "shape": {"k": K, "rows": ROWS, "columns": COLUMNS},
+        **{name: [] for name in limits},
+    }
     record["types"] = {name: {what: [] for what in found} for name, found in runs.items()}
     for found in runs.values():
         for run in found.values():
@@ -141,86 +146,22 @@ def measure(a: argparse.Namespace) -> dict[str, Any]:
     return record
 
 
-def facts(a: argparse.Namespace) -> dict[str, Any]:
-    def git(*words: str) -> str:
-        run = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-        return run.stdout.strip()
-
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "dirty": bool(git("status", "--porcelain", "--", "quant")),
-        "cpu": cpu_name(),
-        "isa": cpu.isa(),
-        "threads": a.threads,
-        "size_bytes": a.size_mb << 20,
-        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
-        "real_time": hasattr(os, "sched_getscheduler") and os.sched_getscheduler(0) != 0,
-    }
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def table(r: dict[str, Any]) -> str:
-    """Medians with their range, and the median share of the limit of the same round."""
-    limits = " · ".join(
-        f"{what} {shown(r[name])}"
-        for name, what in (("read", "read GB/s"), ("dot", "dot GMAC/s"), ("fma", "fma GMAC/s"))
-    )
-    lines = [
-        f"{r['cpu']}, {r['isa']}, {r['threads']} threads, commit {r['commit']}"
-        f"{' and changes' if r['dirty'] else ''}, load {r['load_average']:.1f}"
-        f"{', real-time priority' if r['real_time'] else ''}",
-        f"limits: {limits}",
-        "",
-        "| type | activations | 1 column, GB/s | of read | 512 columns, GMAC/s | of peak | pack, GB/s |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, kinds in r["types"].items():
-        for fmt in dict.fromkeys(what.split()[0] for what in kinds if " " in what):
-            decode, prefill = kinds[f"{fmt} decode"], kinds[f"{fmt} prefill"]
-            peak = r["fma" if fmt == "f32" else "dot"]
-            lines.append(
-                f"| {name} | {fmt} | {shown(decode)} | {share(decode, r['read'])} "
-                f"| {shown(prefill)} | {share(prefill, peak)} | {shown(kinds['pack'])} |"
-            )
-    return "\n".join(lines)
-
-
-def shown(values: list[float]) -> str:
-    low, mid, high = (
-        f"{x / 1e9:.3g}" for x in (min(values), statistics.median(values), max(values))
-    )
-    return f"{mid} ({low}-{high})"
-
-
-def share(values: list[float], limits: list[float]) -> str:
-    return f"{statistics.median(x / y for x, y in zip(values, limits, strict=True)):.2f}"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kernels as a share of this machine's limits.")
     parser.add_argument("--types", default=",".join(TYPES), help="names, comma separated")
     parser.add_argument("--threads", type=int, default=cpu.cores().threads)
     parser.add_argument("--reps", type=int, default=5, help="rounds of everything")
-    fits = cpu.memory().available_bytes // SHARE >> 20
-    parser.add_argument("--size-mb", type=int, default=max(64, min(1024, fits)))
+    parser.add_argument("--size-mb", type=int, default=reading_bytes() >> 20)
+    parser.add_argument("--write", action="store_true", help="tables and picture into docs/")
+    parser.add_argument("--render", action="store_true", help="the last record's, no run")
     parser.add_argument("--out", type=Path, default=RESULTS)
     a = parser.parse_args()
-    record = measure(a)
-    print(table(record), file=sys.stderr)
-    line = json.dumps(record)
-    a.out.parent.mkdir(parents=True, exist_ok=True)
-    with a.out.open("a", encoding="utf-8") as f:
-        f.write(line + "\n")
-    print(line)
+    record = records.last(a.out) if a.render else measure(a)
+    print(kernels_table.markdown(record), file=sys.stderr)
+    if not a.render:
+        records.keep(record, a.out)
+    if a.write or a.render:
+        kernels_table.write(record)
     return 0
 
 

@@ -17,8 +17,6 @@ from gguf_runtime.engine.session import Session  # noqa: E402
 from quant import cpu  # noqa: E402
 from quant.roofs import Roofs  # noqa: E402
 
-ROOF_BYTES = 1 << 30  # a reading pass: more than any cache
-
 
 class OwnEngine:
     """One model, one session at a time."""
@@ -87,11 +85,8 @@ class OwnEngine:
         assert self.model is not None
         assert isinstance(self.model.backend, KernelBackend)
         if self._roofs is None:
-            largest = max((c.size_bytes for c in cpu.caches()), default=0)
-            # Four times the cache, as long as that is a small part of the memory.
-            size = max(ROOF_BYTES, min(4 * largest, cpu.memory().available_bytes // 8))
-            self._roofs = Roofs(self.model.backend.stepper.loaded.pool, size)
-        return {"bandwidth": self._roofs.bandwidth(), "dot_peak": self._roofs.dot_peak()}
+            self._roofs = Roofs(self.model.backend.stepper.loaded.pool)
+        return {"bandwidth": self._roofs.bandwidth(), "dot_peak": self._roofs.peak("dot")}
 
 
 if __name__ == "__main__":

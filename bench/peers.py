@@ -14,13 +14,9 @@ last record of that file, measuring nothing.
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import json
-import os
-import platform
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -30,13 +26,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import peers_table  # noqa: E402
+import record as records  # noqa: E402
 import workers  # noqa: E402
 
 from gguf_runtime.hub.resolve import resolve  # noqa: E402
-from quant import cpu  # noqa: E402
 
 MODELS = "smollm2,gemma-3-270m"
-RESULTS = ROOT / "bench" / "results" / "peers.jsonl"
+RESULTS = records.RESULTS / "peers.jsonl"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 BEHIND = 0.95  # of the same engine's other setting: not tried again
 IDS = range(3, 32_000)  # in the vocabulary of every model here
@@ -45,16 +41,12 @@ IDS = range(3, 32_000)  # in the vocabulary of every model here
 def main() -> int:
     a = arguments()
     if a.render:
-        record = json.loads(a.out.read_text(encoding="utf-8").splitlines()[-1])
+        record = records.last(a.out)
         print(peers_table.markdown(record), file=sys.stderr)
     else:
         record = measure(a)
         print(peers_table.markdown(record), file=sys.stderr)
-        line = json.dumps(record)
-        a.out.parent.mkdir(parents=True, exist_ok=True)
-        with a.out.open("a", encoding="utf-8") as f:
-            f.write(line + "\n")
-        print(line)
+        records.keep(record, a.out)
     if a.write or a.render:
         for page in PAGES:
             peers_table.write(page, record)
@@ -89,7 +81,8 @@ def measure(a: argparse.Namespace) -> dict[str, Any]:
     """Everything, cell by cell; a run that was cut short goes on where it stopped."""
     files = {name: resolve(name) for name in a.models.split(",")}
     engines = contestants(a.also_isa)
-    record = system_facts(a)
+    settings = {k: getattr(a, k) for k in ("prompt", "decode", "reps", "start_reps", "pause")}
+    record = records.facts("quant", "gguf_runtime") | {"settings": settings}
     record["models"] = {n: file_facts(f) for n, f in files.items()}
     record["engines"], record["cells"], record["loads"], record["start"] = {}, [], [], []
     part = a.out.with_suffix(".part")
@@ -239,48 +232,6 @@ def start(a: argparse.Namespace, e: workers.Engine, name: str, file: Path) -> di
         "wall_s": [round(s.wall_s, 3) for s in spent[1:]],
         "cpu_s": [round(s.cpu_s, 3) for s in spent[1:]],
     }
-
-
-# ---- facts -----------------------------------------------------------------------------------------------------------
-
-
-def system_facts(a: argparse.Namespace) -> dict[str, Any]:
-    def git(*words: str) -> str:
-        run = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-        return run.stdout.strip()
-
-    cores = cpu.cores()
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": git("rev-parse", "--short", "HEAD"),
-        "dirty": bool(git("status", "--porcelain", "--", "quant", "gguf_runtime")),
-        "cpu": cpu_name(),
-        "isa": cpu.isa(),
-        "cores": len(cores.performance),
-        "cache_bytes": max((c.size_bytes for c in cpu.caches()), default=0),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "scheduling": scheduling(),
-        "load_average": os.getloadavg()[0],
-        "settings": {k: getattr(a, k) for k in ("prompt", "decode", "reps", "start_reps", "pause")},
-    }
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def scheduling() -> str:
-    """Whether this run goes before other processes, which its figures should say."""
-    if not hasattr(os, "sched_getscheduler"):
-        return "normal"
-    policy = {os.SCHED_FIFO: "real time (fifo)", os.SCHED_RR: "real time (round robin)"}
-    return policy.get(os.sched_getscheduler(0), "normal")
 
 
 def file_facts(file: Path) -> dict[str, Any]:

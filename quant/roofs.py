@@ -1,25 +1,28 @@
 """What this machine can do at most, measured now: bytes read and multiply-adds per second.
 
 The figures that shares of a limit are computed from. Reading is a plain pass over memory by the
-pool's threads; the integer limit is the instruction set's own dot product of codes and activations
-in registers, the float limit fma.
+pool's threads. Multiply-adds are counted in registers: "dot", the instruction set's own dot product
+of activations and codes of few bits; "dot8", the same with signed codes of 8 bits, which cost more
+where the product of two bytes does not fit; "fma", float32.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quant import jit
+from quant import cpu, jit
 from quant.jit import kernel
 from quant.memory import allocate
 from quant.pool import Pool, Row
 from quant.simd import macro, v
 from quant.simd.layout import Codes
 from quant.simd.values import A, Addr, B, F, W
+from quant.types import Type
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
@@ -29,6 +32,8 @@ CHUNK = 1 << 20  # bytes of a task of the reading pass
 LOOPS = 20_000  # of a task in registers
 CHAINS = 12  # registers that accumulate side by side, enough to hide the latency
 PASSES = 5  # of which the best counts
+LEAST_BYTES = 1 << 30  # of a reading pass, where there is memory for it
+SHARE = 8  # of the memory that is to be had, at most one part is taken
 
 
 @kernel
@@ -55,19 +60,20 @@ def read_pass() -> KernelFn:
 
 @kernel
 def register_peak(kind: str) -> KernelFn:
-    """kind "dot": 4 products of bytes a lane; "fma": one float32. args: out."""
-    codes = Codes(4, 0, False, 32)
+    """kind "dot", "dot8": 4 products of bytes a lane; "fma": one float32. args: out."""
+    codes = Codes(8, 0, True, 32) if kind == "dot8" else Codes(4, 0, False, 32)
 
     @macro
     def dots(v: Words, acc: tuple[A, ...], x: W) -> tuple[A, ...]:
         b, out = v.bits_b(v.bytes_of_w(x), 0, 15), []
+        taken = v.codes_of(codes)
         for a in acc:
             # Operands LLVM cannot know: else AVX2's products, the same each time, leave the loop.
             if v.asm_register:
                 b = B([v.keep(r) for r in b.regs])
             else:
                 b = v.or_b(b, v.bytes_of_w(W(a.regs)))
-            out.append(v.dot(a, b, b, codes))
+            out.append(v.dot(a, b, b, taken))
         return tuple(out)
 
     @macro
@@ -78,7 +84,7 @@ def register_peak(kind: str) -> KernelFn:
     def total(v: Words, acc: tuple[A, ...]) -> W:
         out = v.zero_w()
         for a in acc:
-            out = v.add_w(out, v.acc_w(a, None, codes))
+            out = v.add_w(out, v.acc_w(a, None, v.codes_of(codes)))
         return out
 
     @macro
@@ -110,10 +116,23 @@ def register_peak(kind: str) -> KernelFn:
             acc = fmas(acc, x)
         v.st_f(out, sum_f(acc))
 
-    return dot_peak if kind == "dot" else fma_peak
+    return fma_peak if kind == "fma" else dot_peak
 
 
-SPECS = (read_pass.spec(), register_peak.spec("dot"), register_peak.spec("fma"))
+PEAKS = {"dot": 64, "dot8": 64, "fma": 16}  # multiply-adds of one 16-lane value
+SPECS = (read_pass.spec(), *(register_peak.spec(kind) for kind in PEAKS))
+
+
+def peak_of(t: Type) -> str:
+    """Which of `PEAKS` limits products with weights of this type."""
+    return "fma" if t.kind == "float" else "dot8" if t.bits == 8 else "dot"
+
+
+def reading_bytes() -> int:
+    """Bytes of a reading pass that no cache holds: 1 GB or four caches, as far as memory allows."""
+    largest = max((c.size_bytes for c in cpu.caches()), default=0)
+    wanted = max(LEAST_BYTES, 4 * largest)
+    return max(64 << 20, min(wanted, cpu.memory().available_bytes // SHARE))
 
 
 class Roofs:
@@ -121,12 +140,12 @@ class Roofs:
 
     Args:
         pool: the threads that are measured.
-        size: bytes that a reading pass walks over; take more than four times the last-level cache.
+        size: bytes that a reading pass walks over; `reading_bytes()` unless given.
     """
 
-    def __init__(self, pool: Pool, size: int = 256 << 20) -> None:
+    def __init__(self, pool: Pool, size: int = 0) -> None:
         kernels = jit.load(SPECS)
-        self._pool, self._size = pool, size // CHUNK * CHUNK
+        self._pool, self._size = pool, (size or reading_bytes()) // CHUNK * CHUNK
         self._memory = allocate(self._size + 8192, huge=True)
         self._memory[::4096] = 1  # touched, else all of it is one page of zeros
         self._out = np.zeros(16 * pool.threads * 4, np.int32)
@@ -135,7 +154,10 @@ class Roofs:
             [Row(kernels[SPECS[0]], int(self._args.ctypes.data), self._size // CHUNK)]
         )
         peak = int(self._args.ctypes.data) + 8
-        self._peaks = [pool.tape([Row(kernels[s], peak, 4 * pool.threads, 1)]) for s in SPECS[1:]]
+        self._peaks = {
+            kind: pool.tape([Row(kernels[s], peak, 4 * pool.threads, 1)])
+            for kind, s in zip(PEAKS, SPECS[1:], strict=True)
+        }
         # Values of 16 lanes side by side: `CHAINS // v.P` of the kernel, P by instruction set.
         wide = {"avx512vnni": 1, "avx2": 2, "neondot": 4}.get(kernels.isa, 1)
         self._chains = CHAINS // wide
@@ -145,24 +167,29 @@ class Roofs:
         best = min(_seconds(self._reads.run) for _ in range(PASSES))
         return self._size / best
 
-    def dot_peak(self) -> float:
-        """Multiply-adds of int8 per second, best of five."""
-        return self._peak(0, 64)
-
-    def fma_peak(self) -> float:
-        """Multiply-adds of float32 per second, best of five."""
-        return self._peak(1, 16)
-
-    def _peak(self, which: int, per_value: int) -> float:
-        """Multiply-adds per second; `per_value`: of one 16-lane value."""
-        best = min(_seconds(self._peaks[which].run) for _ in range(PASSES))
-        return 4 * self._pool.threads * LOOPS * self._chains * per_value / best
+    def peak(self, kind: str) -> float:
+        """Multiply-adds per second of one of `PEAKS`, best of five."""
+        best = min(_seconds(self._peaks[kind].run) for _ in range(PASSES))
+        values = 4 * self._pool.threads * LOOPS * self._chains
+        return values * PEAKS[kind] / best
 
 
-def measure(pool: Pool) -> tuple[float, float]:
-    """(bytes per second, int8 multiply-adds per second) of a pool."""
-    roofs = Roofs(pool)
-    return roofs.bandwidth(), roofs.dot_peak()
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes per second of memory, and multiply-adds per second by kind of `PEAKS`."""
+
+    read: float
+    peaks: Mapping[str, float]
+
+
+def measure(pool: Pool) -> Limits:
+    """The limits of a pool's threads, now."""
+    return limits(Roofs(pool))
+
+
+def limits(roofs: Roofs) -> Limits:
+    """All of them, measured once more."""
+    return Limits(roofs.bandwidth(), {kind: roofs.peak(kind) for kind in PEAKS})
 
 
 def _seconds(run: Callable[[], object]) -> float:

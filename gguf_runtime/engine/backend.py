@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gguf_runtime.engine.sampler import Sampler
     from gguf_runtime.graph.exact import Exact, ExactSequence
     from gguf_runtime.sampling import Sampling
+    from quant.roofs import Limits
 
 F32 = NDArray[np.float32]
 Check = Callable[[], None]
@@ -211,8 +212,8 @@ class KernelBackend(Backend):
         except QuantError as e:
             raise machine_error(e) from e
 
-    def roofs(self) -> tuple[float, float]:
-        """Measured now: bytes per second from memory, int8 multiply-adds per second, all threads."""
+    def roofs(self) -> Limits:
+        """What memory and registers can do with all threads, measured now."""
         from quant.roofs import measure
 
         with self.turn(), BORDER:

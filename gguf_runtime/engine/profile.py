@@ -13,6 +13,7 @@ from gguf_runtime.engine.completion import Completion
 
 if TYPE_CHECKING:
     from gguf_runtime.graph.tape import RowFacts
+    from quant.roofs import Limits
 
 F64 = NDArray[np.float64]
 Finished = Callable[[Completion], None]
@@ -61,10 +62,10 @@ def profiled(backend: Backend, finished: Finished) -> tuple[Recorder | None, Fin
     return recorder, done
 
 
-def table(rows: list[RowFacts], r: Recorder, roofs: tuple[float, float]) -> str:
+def table(rows: list[RowFacts], r: Recorder, roofs: Limits) -> str:
     """Lines of text; roofs: bytes per second of memory, multiply-adds per second of the int8 units."""
     lines = [
-        f"measured limits: memory {roofs[0] / 1e9:.1f} GB/s, int8 {roofs[1] / 1e9:.0f} GMAC/s",
+        f"measured limits: memory {roofs.read / 1e9:.1f} GB/s, int8 {roofs.peaks['dot'] / 1e9:.0f} GMAC/s",
     ]
     for phase in ("prompt", "answer"):
         if not r.steps[phase]:
@@ -82,7 +83,7 @@ def _head(phase: str, r: Recorder) -> str:
     )
 
 
-def _phase(rows: list[RowFacts], r: Recorder, phase: str, roofs: tuple[float, float]) -> list[str]:
+def _phase(rows: list[RowFacts], r: Recorder, phase: str, roofs: Limits) -> list[str]:
     groups: dict[str, list[float]] = {}
     for fact, s in zip(rows, r.seconds[phase].tolist(), strict=True):
         n = r.tokens[phase] if fact.counts == "tokens" else r.outputs[phase]
@@ -100,7 +101,7 @@ def _phase(rows: list[RowFacts], r: Recorder, phase: str, roofs: tuple[float, fl
         line = f"  {name:<44}{count:>5.0f}{s * 1e3:>10.2f}{100 * s / total:>7.1f}%"
         if macs:
             rates = n_bytes / s, macs / s
-            share = max(rates[0] / roofs[0], rates[1] / roofs[1])
+            share = max(rates[0] / roofs.read, rates[1] / roofs.peaks["dot"])
             line += f"{rates[0] / 1e9:>8.1f}{rates[1] / 1e9:>9.1f}{100 * share:>9.0f}%"
         lines.append(line)
     return lines
