@@ -10,7 +10,7 @@ import record as records
 import roofline
 
 from quant import cpu
-from quant.roofs import PEAKS, peak_of
+from quant.roofs import PEAKS
 from quant.types import get
 
 PEAK_NAMES = {"dot": "dot product", "dot8": "dot product of 8-bit codes", "fma": "float32 fma"}
@@ -45,7 +45,7 @@ def shares(r: dict[str, Any]) -> list[str]:
     ]
     for name, fmt, kinds in rows(r):
         decode, prefill = kinds[f"{fmt} decode"], kinds[f"{fmt} prefill"]
-        peak = peak_of(get(name))
+        peak = get(name).peak
         pack = shown(kinds["pack"]) if fmt != "a16" else ""
         lines.append(
             f"| {name} | {fmt} | {shown(decode)} | {percent(decode, r['read'])} |"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from quant.calls import act_bytes
-from quant.roofs import PEAKS, peak_of
+from quant.roofs import PEAKS
 from quant.types import Type, get
 
 WIDTH, HEIGHT = 760, 474
@@ -93,7 +93,7 @@ def svg(r: dict[str, Any]) -> str:
     found = points(r)
     read = statistics.median(r["read"]) / 1e9
     peaks = {kind: statistics.median(r[kind]) / 1e9 for kind in PEAKS}
-    used = {peak_of(get(name)) for name in r["types"]}
+    used = {get(name).peak for name in r["types"]}
     top = max(peaks.values())
     lowest = min(p.y for p in found)
     axes = Axes((0.18, 600.0), (_power(lowest / 1.1), top * 1.7))

@@ -22,7 +22,6 @@ from quant.pool import Pool, Row
 from quant.simd import macro, v
 from quant.simd.layout import Codes
 from quant.simd.values import A, Addr, B, F, W
-from quant.types import Type
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
@@ -121,11 +120,6 @@ def register_peak(kind: str) -> KernelFn:
 
 PEAKS = {"dot": 64, "dot8": 64, "fma": 16}  # multiply-adds of one 16-lane value
 SPECS = (read_pass.spec(), *(register_peak.spec(kind) for kind in PEAKS))
-
-
-def peak_of(t: Type) -> str:
-    """Which of `PEAKS` limits products with weights of this type."""
-    return "fma" if t.kind == "float" else "dot8" if t.bits == 8 else "dot"
 
 
 def reading_bytes() -> int:

@@ -48,6 +48,11 @@ class Type:
         module: Format = import_module(self.module)
         return module
 
+    @property
+    def peak(self) -> str:
+        """What limits its products in registers: a kind of `quant.roofs.PEAKS`."""
+        return "fma" if self.kind == "float" else "dot8" if self.bits == 8 else "dot"
+
     def row_bytes(self, k: int) -> int:
         """Bytes of a row of `k` values; QuantError unless k is a multiple of the block."""
         if k % self.values:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -18,44 +15,14 @@ from gguf_runtime.cli.load import load
 from gguf_runtime.cli.parse import UsageError
 from gguf_runtime.cli.result import dumps
 from gguf_runtime.cli.terminal import Terminal, current
-from gguf_runtime.hub.resolve import resolve
 
 if TYPE_CHECKING:
-    from gguf_runtime import Model
+    from gguf_runtime.engine.measure import Measured, Test
 
-PROBE_BYTES = 256 << 20  # larger than any last-level cache that matters
-PROBES = 4
-HEAD = ("model", "type", "threads", "isa", "test", "t/s", "first token s", "GB/s", "of memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """A prompt of `prompt` tokens or an answer of `answer` tokens, after `depth` others."""
-
-    prompt: int
-    answer: int
-    depth: int
-
-    @property
-    def name(self) -> str:
-        """pp512, tg128, tg128 @ d4096."""
-        word = f"pp{self.prompt}" if self.prompt else f"tg{self.answer}"
-        return f"{word} @ d{self.depth}" if self.depth else word
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Repetitions of one test; tokens per second unless said otherwise."""
-
-    test: str
-    n_tokens: int
-    mean: float
-    sd: float
-    median: float
-    samples: tuple[float, ...]
-    first_token_s: float | None
-    gb_per_s: float | None
-    memory_share: float | None
+HEAD = (
+    *("model", "type", "threads", "isa", "test", "t/s", "first token s"),
+    *("GB/s", "of memory", "GMAC/s", "of peak"),
+)
 
 
 def bench(
@@ -103,20 +70,19 @@ def bench(
 ) -> None:
     """Speed of reading prompts (pp) and of answering (tg), mean ± standard deviation.
 
-    A row is measured after one repetition that does not count. GB/s are the weights that pass per
-    second while answering; "of memory" is their share of the read bandwidth measured in this run.
+    A row is measured after one repetition that does not count. GB/s are packed weights and cache
+    that are read per second, GMAC/s the multiply-adds of matmuls and attention; their shares are
+    of limits that were measured on the same threads in between. Where the time goes, one more
+    repetition tells: kinds of rows with their share of their own limit, and the bottleneck.
     """
+    from gguf_runtime.engine.measure import measure
+
     terminal = current()
     tests = _tests(_numbers("-p", prompt), _numbers("-n", answer), _numbers("-d", depth))
     need = max(t.prompt + t.answer + t.depth for t in tests)
-    weights = _weight_bytes(model)
     machine = {"threads": threads, "cache_type": cache_type, "precision": precision}
     with load(terminal, model, context=str(need + 1), max_memory=max_memory, **machine) as m:
-        limit = read_bandwidth(int(m.threads))
-        rows = []
-        for i, test in enumerate(tests):
-            terminal.progress("measuring", i, len(tests))
-            rows.append(_measure(m, test, repetitions, weights, limit))
+        found = measure(m, tests, repetitions, lambda i, n: terminal.progress("measuring", i, n))
         terminal.clear()
         facts = {
             "model": model,
@@ -125,66 +91,20 @@ def bench(
             "isa": m.isa,
             "precision": precision,
             "cache_type": cache_type,
-            "weight_bytes": weights,
-            "read_gb_per_s": limit / 1e9,
         }
-    _print(terminal, form, facts, rows)
-
-
-def read_bandwidth(threads: int) -> float:
-    """Bytes per second that this machine reads from memory: numpy's max over more than a cache."""
-    import numpy as np
-
-    parts = np.array_split(np.ones(PROBE_BYTES // 4, np.uint32), threads)
-    best = 0.0
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(PROBES):
-            begin = time.perf_counter()
-            list(pool.map(np.max, parts))
-            best = max(best, PROBE_BYTES / (time.perf_counter() - begin))
-    return best
-
-
-def _measure(m: Model, test: Test, repetitions: int, weights: int, limit: float) -> Row:
-    seconds = [_once(m, test) for _ in range(repetitions + 1)][1:]
-    n = test.prompt or test.answer
-    speeds = tuple(n / s for s in seconds)
-    mean = statistics.fmean(speeds)
-    moved = weights * mean if test.answer else None
-    return Row(
-        test=test.name,
-        n_tokens=n,
-        mean=mean,
-        sd=statistics.stdev(speeds) if len(speeds) > 1 else 0.0,
-        median=statistics.median(speeds),
-        samples=speeds,
-        first_token_s=statistics.median(seconds) if test.prompt else None,
-        gb_per_s=moved / 1e9 if moved else None,
-        memory_share=moved / limit if moved else None,
-    )
-
-
-def _once(m: Model, test: Test) -> float:
-    """Seconds of one repetition, without what stands before it."""
-    session: Any = m.session()
-    if test.depth:
-        session.feed(_ids(m, test.depth, 1))
-    begin = time.perf_counter()
-    if test.prompt:
-        session.feed(_ids(m, test.prompt, 2))
+    if form == "json":
+        terminal.line(dumps(_object(facts, found)))
+    elif form == "csv":
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows([HEAD, *(_cells(facts, r) for r in found)])
+        terminal.write(out.getvalue())
     else:
-        for i in _ids(m, test.answer, 3):
-            session.feed([i])
-    return time.perf_counter() - begin
-
-
-def _ids(m: Model, n: int, seed: int) -> list[int]:
-    """Ids all over the vocabulary, the same in every run."""
-    n_vocab = int(m.info.n_vocab)
-    return [(seed * 7919 + i * 104_729) % n_vocab for i in range(n)]
+        _print(terminal, facts, found)
 
 
 def _tests(prompts: Sequence[int], answers: Sequence[int], depths: Sequence[int]) -> list[Test]:
+    from gguf_runtime.engine.measure import Test
+
     found = [Test(n, 0, d) for d in depths for n in prompts if n]
     found += [Test(0, n, d) for d in depths for n in answers if n]
     if not found:
@@ -202,53 +122,84 @@ def _numbers(option: str, text: str) -> list[int]:
     return found
 
 
-def _weight_bytes(model: str) -> int:
-    """Bytes of the file that are read for each token: all tensors, of an untied embedding no row."""
-    from gguf_runtime.gguf import open_file
+def _print(terminal: Terminal, facts: dict[str, Any], found: Sequence[Measured]) -> None:
+    """A table of tests, then for each test its bottleneck and its rows."""
+    from gguf_runtime.engine.profile_text import ROW_HEAD, limits_line, rows_table
 
-    with open_file(resolve(model)) as file:
-        sizes = {name: t.size_bytes for name, t in file.tensors.items()}
-    if "output.weight" in sizes:
-        sizes.pop("token_embd.weight", None)
-    return sum(sizes.values())
+    _table(terminal, [HEAD, *(_cells(facts, r) for r in found)])
+    for r in found:
+        if r.phase is not None:
+            terminal.line(f"\n{r.test.name}, {r.bottleneck}\n")
+            _table(terminal, [ROW_HEAD, *rows_table(r.phase, r.seconds)])
+    if found[0].limits is not None:
+        terminal.say(limits_line(found[0].limits))
 
 
-def _print(terminal: Terminal, form: str, facts: dict[str, Any], rows: Sequence[Row]) -> None:
-    if form == "json":
-        tests = [asdict(r) for r in rows]
-        terminal.line(dumps({"schema_version": 1, **facts, "rows": tests}))
-        return
-    cells = [HEAD, *(_cells(facts, r) for r in rows)]
-    if form == "csv":
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(cells)
-        terminal.write(out.getvalue())
-        return
-    widths = [max(len(r[i]) for r in cells) for i in range(len(HEAD))]
+def _table(terminal: Terminal, cells: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(r[i]) for r in cells) for i in range(len(cells[0]))]
     for i, row in enumerate(cells):
-        terminal.line(
-            "| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |"
-        )
+        words = (c.ljust(w) for c, w in zip(row, widths, strict=True))
+        terminal.line("| " + " | ".join(words) + " |")
         if i == 0:
             terminal.line("|" + "|".join("-" * (w + 2) for w in widths) + "|")
-    terminal.say(
-        f"memory reads {facts['read_gb_per_s']:.1f} GB/s on {facts['threads']} threads;"
-        f" a token reads {facts['weight_bytes'] / 1e6:,.0f} MB of weights"
-    )
 
 
-def _cells(facts: dict[str, Any], r: Row) -> tuple[str, ...]:
+def _cells(facts: dict[str, Any], r: Measured) -> tuple[str, ...]:
     def shown(value: float | None, form: Callable[[float], str]) -> str:
         return "" if value is None else form(value)
 
+    known = r.limits is not None
     return (
         str(facts["model"]),
         str(facts["type"]),
         str(facts["threads"]),
         str(facts["isa"]),
-        r.test,
+        r.test.name,
         f"{r.mean:.2f} ± {r.sd:.2f}",
         shown(r.first_token_s, lambda x: f"{x:.3f}"),
-        shown(r.gb_per_s, lambda x: f"{x:.2f}"),
+        f"{r.bytes_per_s / 1e9:.2f}" if known else "",
         shown(r.memory_share, lambda x: f"{100 * x:.0f} %"),
+        f"{r.macs_per_s / 1e9:.1f}" if known else "",
+        shown(r.compute_share, lambda x: f"{100 * x:.0f} %"),
     )
+
+
+def _object(facts: dict[str, Any], found: Sequence[Measured]) -> dict[str, Any]:
+    """Everything that was measured; units are in the names."""
+    limits = found[0].limits
+    known = None
+    if limits is not None:
+        peaks = {f"{kind}_gmac_per_s": x / 1e9 for kind, x in limits.peaks.items()}
+        known = {"read_gb_per_s": limits.read / 1e9, **peaks}
+    rows = [
+        {
+            "test": r.test.name,
+            "n_tokens": r.n_tokens,
+            "mean": r.mean,
+            "sd": r.sd,
+            "median": statistics.median(r.speeds),
+            "samples": r.speeds,
+            "first_token_s": r.first_token_s,
+            "gb_per_s": r.bytes_per_s / 1e9 if known else None,
+            "memory_share": r.memory_share,
+            "gmac_per_s": r.macs_per_s / 1e9 if known else None,
+            "compute_share": r.compute_share,
+            "bottleneck": r.bottleneck or None,
+            "profile": [
+                {
+                    "row": k.name,
+                    "weights": k.weights or None,
+                    "rows": k.rows,
+                    "ms": k.seconds * 1e3,
+                    "share": k.seconds / max(r.seconds, r.phase.seconds if r.phase else 0.0),
+                    "gb_per_s": k.n_bytes / k.seconds / 1e9,
+                    "gmac_per_s": k.n_macs / k.seconds / 1e9,
+                    "of_limit": k.of_limit,
+                    "limit": k.bound or None,
+                }
+                for k in r.kinds
+            ],
+        }
+        for r in found
+    ]
+    return {"schema_version": 1, **facts, "limits": known, "rows": rows}

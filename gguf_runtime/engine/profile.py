@@ -1,9 +1,16 @@
-"""Where the time of a request went: one line per kind of row, prompt and answer apart."""
+"""Where the time of requests went: every kind of row of the tape, and what limits it.
+
+A row's *limit* is the time that memory takes to read its weights and its part of the cache, or that
+the registers take for its multiply-adds, whichever is longer, both at the speeds that were measured
+on the same threads. Prompt and answer are apart: a step of which every token wants logits (one
+token, or drafts that are verified) belongs to the answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,34 +19,182 @@ from gguf_runtime.engine.backend import Backend, KernelBackend
 from gguf_runtime.engine.completion import Completion
 
 if TYPE_CHECKING:
+    from gguf_runtime.graph.calls import Cost
+    from gguf_runtime.graph.schedule import Run
     from gguf_runtime.graph.tape import RowFacts
     from quant.roofs import Limits
 
 F64 = NDArray[np.float64]
 Finished = Callable[[Completion], None]
+PhaseName = Literal["prompt", "answer"]
+PHASES: tuple[PhaseName, ...] = ("prompt", "answer")
+
+MEMORY = "memory"  # what limits a kind of row, beside the peaks of `quant.roofs.PEAKS`
+
+
+@dataclass(slots=True)
+class Seen:
+    """What attention with one window was about."""
+
+    positions: int = 0  # read, each once a step
+    pairs: int = 0  # of a token and a position that it sees
+
+
+class Counted:
+    """Seconds of every row, and what the steps of one phase were about."""
+
+    def __init__(self, n_rows: int) -> None:
+        self.seconds: F64 = np.zeros(n_rows, np.float64)
+        self.tokens = self.outputs = self.steps = self.output_steps = 0
+        self.seen: dict[int, Seen] = {}
+
+    def add(self, tokens: int, outputs: int, runs: Sequence[Run], windows: Iterable[int]) -> None:
+        """One step."""
+        self.tokens += tokens
+        self.outputs += outputs
+        self.steps += 1
+        self.output_steps += outputs > 0
+        for window in windows:
+            seen = self.seen.setdefault(window, Seen())
+            for run in runs:
+                end = run.pos + run.n
+                seen.positions += end - (max(0, run.pos - window + 1) if window else 0)
+                each = range(run.pos + 1, end + 1)
+                seen.pairs += sum(min(p, window) for p in each) if window else sum(each)
 
 
 class Recorder:
-    """Seconds of every row, tokens and steps, for steps of many tokens and of one."""
+    """Told about every step, by `Stepper.step`."""
 
-    def __init__(self, n_rows: int) -> None:
-        self.seconds = {k: np.zeros(n_rows, np.float64) for k in ("prompt", "answer")}
-        self.tokens = {"prompt": 0, "answer": 0}
-        self.outputs = {"prompt": 0, "answer": 0}
-        self.steps = {"prompt": 0, "answer": 0}
-        self._now = np.zeros(n_rows, np.float64)
+    def __init__(self, rows: Sequence[RowFacts]) -> None:
+        self.rows = rows
+        self.phases = {name: Counted(len(rows)) for name in PHASES}
+        self._windows = sorted({c.window for row in rows for c in row.costs if c.key_macs})
+        self._now: F64 = np.zeros(len(rows), np.float64)
 
     def add(self, first: int, seconds: F64) -> None:
         """Rows of a step from `first` on."""
         self._now[first : first + len(seconds)] = seconds
 
-    def count(self, tokens: int, outputs: int) -> None:
+    def count(self, tokens: int, outputs: int, runs: Sequence[Run]) -> None:
         """The step was carried out whole."""
-        k = "prompt" if tokens > 1 else "answer"
-        self.seconds[k] += self._now
-        self.tokens[k] += tokens
-        self.outputs[k] += outputs
-        self.steps[k] += 1
+        phase = self.phases["answer" if outputs == tokens else "prompt"]
+        phase.seconds += self._now
+        phase.add(tokens, outputs, runs, self._windows)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Rows of one kind, over all layers and steps of a phase.
+
+    compute_s  what their multiply-adds take in registers
+    limit_s    what they would take at their limit, 0 where nothing is known of it
+    bound      what that limit is: "memory" or one of `quant.roofs.PEAKS`
+    """
+
+    name: str
+    op: str
+    weights: str
+    rows: int
+    seconds: float
+    n_bytes: int
+    n_macs: int
+    compute_s: float
+    limit_s: float
+    bound: str
+
+    @property
+    def of_limit(self) -> float | None:
+        """Share of the limit that was reached."""
+        return self.limit_s / self.seconds if self.limit_s and self.seconds else None
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """All kinds of rows of a phase, the slowest first."""
+
+    name: PhaseName
+    tokens: int
+    steps: int
+    kinds: tuple[Kind, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of all rows."""
+        return sum(k.seconds for k in self.kinds)
+
+    @property
+    def n_bytes(self) -> int:
+        """Weights and cache that were read."""
+        return sum(k.n_bytes for k in self.kinds)
+
+    @property
+    def n_macs(self) -> int:
+        """Multiply-adds of matmuls and attention."""
+        return sum(k.n_macs for k in self.kinds)
+
+
+def phases(recorder: Recorder, limits: Limits) -> list[Phase]:
+    """What was recorded, of the phases that had steps."""
+    out = []
+    for name, counted in recorder.phases.items():
+        if counted.steps:
+            kinds = _kinds(recorder.rows, counted, limits)
+            out.append(Phase(name, counted.tokens, counted.steps, kinds))
+    return out
+
+
+def _kinds(rows: Sequence[RowFacts], counted: Counted, limits: Limits) -> tuple[Kind, ...]:
+    groups: dict[str, list[tuple[RowFacts, float]]] = {}
+    for fact, seconds in zip(rows, counted.seconds.tolist(), strict=True):
+        if seconds > 0:
+            groups.setdefault(_kind(fact), []).append((fact, seconds))
+    kinds = [_sum(name, group, counted, limits) for name, group in groups.items()]
+    return tuple(sorted(kinds, key=lambda k: -k.seconds))
+
+
+def _sum(name: str, group: list[tuple[RowFacts, float]], counted: Counted, limits: Limits) -> Kind:
+    n_bytes = n_macs = 0
+    computing = limit = 0.0
+    by: dict[str, float] = {}  # seconds by what limits
+    weights: dict[str, None] = {}
+    for fact, _ in group:
+        read, macs, compute = 0, 0, 0.0
+        for cost in fact.costs:
+            b, m = _work(cost, fact.counts, counted)
+            read, macs = read + b, macs + m
+            compute += m * cost.planes / limits.peaks[cost.peak]
+            weights.update({cost.weights: None} if cost.weights else {})
+        if not fact.costs:
+            continue
+        memory = read / limits.read
+        n_bytes, n_macs, computing = n_bytes + read, n_macs + macs, computing + compute
+        limit += max(memory, compute)
+        bound = MEMORY if memory >= compute else fact.costs[0].peak
+        by[bound] = by.get(bound, 0.0) + max(memory, compute)
+    seconds = sum(s for _, s in group)
+    what = max(by, key=lambda x: by[x]) if by else ""
+    op, names = group[0][0].op, " ".join(weights)
+    return Kind(name, op, names, len(group), seconds, n_bytes, n_macs, computing, limit, what)
+
+
+def _work(cost: Cost, counts: str, counted: Counted) -> tuple[int, int]:
+    """(bytes, multiply-adds) of all steps."""
+    if cost.key_macs:
+        seen = counted.seen[cost.window]
+        return cost.key_bytes * seen.positions, cost.key_macs * seen.pairs
+    n, steps = counted.tokens, counted.steps
+    if counts == "outputs":
+        n, steps = counted.outputs, counted.output_steps
+    return cost.n_bytes * steps, cost.n_macs * n
+
+
+def _kind(fact: RowFacts) -> str:
+    """The row's name without its layer, so that layers add up."""
+    words = [w for w in fact.name.split() if not w.startswith("blk.")]
+    if fact.op == "norm":
+        return "norm"
+    return " ".join(words) or fact.op
 
 
 def profiled(backend: Backend, finished: Finished) -> tuple[Recorder | None, Finished]:
@@ -49,67 +204,16 @@ def profiled(backend: Backend, finished: Finished) -> tuple[Recorder | None, Fin
     """
     if not isinstance(backend, KernelBackend):
         return None, finished
-    rows = backend.stepper.loaded.tape.rows
-    recorder = Recorder(len(rows))
+    recorder = Recorder(backend.stepper.loaded.tape.rows)
 
     def done(out: Completion) -> None:
         try:
             if out.finish_reason not in ("interrupted", "error"):
-                out.profile = table(rows, recorder, backend.roofs())
+                from gguf_runtime.engine.profile_text import table
+
+                limits = backend.roofs()
+                out.profile = table(phases(recorder, limits), limits)
         finally:
             finished(out)
 
     return recorder, done
-
-
-def table(rows: list[RowFacts], r: Recorder, roofs: Limits) -> str:
-    """Lines of text; roofs: bytes per second of memory, multiply-adds per second of the int8 units."""
-    lines = [
-        f"measured limits: memory {roofs.read / 1e9:.1f} GB/s, int8 {roofs.peaks['dot'] / 1e9:.0f} GMAC/s",
-    ]
-    for phase in ("prompt", "answer"):
-        if not r.steps[phase]:
-            continue
-        lines.append(_head(phase, r))
-        lines += _phase(rows, r, phase, roofs)
-    return "\n".join(lines)
-
-
-def _head(phase: str, r: Recorder) -> str:
-    total = float(r.seconds[phase].sum())
-    return (
-        f"{phase}: {r.tokens[phase]:,} tokens in {r.steps[phase]:,} steps, {total * 1e3:,.1f} ms\n"
-        f"  {'row':<44}{'rows':>5}{'ms':>10}{'share':>8}{'GB/s':>8}{'GMAC/s':>9}{'of limit':>10}"
-    )
-
-
-def _phase(rows: list[RowFacts], r: Recorder, phase: str, roofs: Limits) -> list[str]:
-    groups: dict[str, list[float]] = {}
-    for fact, s in zip(rows, r.seconds[phase].tolist(), strict=True):
-        n = r.tokens[phase] if fact.counts == "tokens" else r.outputs[phase]
-        steps = r.steps[phase] if n else 0
-        g = groups.setdefault(_kind(fact), [0.0, 0.0, 0.0, 0.0])
-        g[0] += 1
-        g[1] += s
-        g[2] += fact.n_bytes * steps
-        g[3] += fact.n_macs * n
-    total = sum(g[1] for g in groups.values()) or 1.0
-    lines = []
-    for name, (count, s, n_bytes, macs) in sorted(groups.items(), key=lambda x: -x[1][1]):
-        if s <= 0:
-            continue
-        line = f"  {name:<44}{count:>5.0f}{s * 1e3:>10.2f}{100 * s / total:>7.1f}%"
-        if macs:
-            rates = n_bytes / s, macs / s
-            share = max(rates[0] / roofs.read, rates[1] / roofs.peaks["dot"])
-            line += f"{rates[0] / 1e9:>8.1f}{rates[1] / 1e9:>9.1f}{100 * share:>9.0f}%"
-        lines.append(line)
-    return lines
-
-
-def _kind(fact: RowFacts) -> str:
-    """The row's name without its layer, so that layers add up."""
-    words = [w for w in fact.name.split() if not w.startswith("blk.")]
-    if fact.op == "norm":
-        return "norm"
-    return " ".join(words) or fact.op

@@ -101,7 +101,7 @@ class Stepper:
                     recorder.add(row, tape.profile(row, end))
                     if check is not None:
                         check()
-                recorder.count(tokens, outputs)
+                recorder.count(tokens, outputs, runs)
             if self.loaded.header.flag.any():
                 raise self._misfit()
         except BaseException:

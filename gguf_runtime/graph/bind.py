@@ -221,8 +221,7 @@ class Binder:
             outer,
             inner[0].tasks,
             row.counts,
-            n_bytes=sum(c.n_bytes for c in inner),
-            n_macs=sum(c.n_macs for c in inner),
+            costs=tuple(cost for c in inner for cost in c.costs),
             inner=tuple(inner),
         )
 

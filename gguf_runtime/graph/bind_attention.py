@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gguf_runtime.cache.pages import POSITIONS
 from gguf_runtime.cache.pool import CachePlan, LayerPlace
 from gguf_runtime.graph.bind_matmul import Scratch
-from gguf_runtime.graph.calls import Call, Times, Value, Work, same, slots
+from gguf_runtime.graph.calls import Call, Cost, Times, Value, Work, same, slots
 from gguf_runtime.graph.memory import Buffers, Header
 from gguf_runtime.graph.plan import Plan
 from gguf_runtime.graph.rope import Rope
@@ -121,8 +122,14 @@ class AttentionBinder:
         spec = same(attention.attention.spec(self._cache_type))
         join = same(attention.merge.spec())
         name, counts = f"{row.name} spans", row.counts
+        cost = Cost(
+            "fma",
+            key_bytes=row.n_head_kv * place.layout.head_bytes // POSITIONS,
+            key_macs=2 * row.n_head * row.head_dim,
+            window=row.window,
+        )
         return [
-            Call(row.name, row.op, spec, walk, items, counts, kind=kind),
+            Call(row.name, row.op, spec, walk, items, counts, (cost,), kind=kind),
             Call(
                 name, "merge", join, slots(attention.MERGE_ARGS, **both), merges, counts, kind=kind
             ),

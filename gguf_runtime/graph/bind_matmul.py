@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gguf_runtime.graph.calls import Call, Times, Together, Value
+from gguf_runtime.graph.calls import Call, Cost, Times, Together, Value
 from gguf_runtime.graph.memory import Buffers, stride_of
 from gguf_runtime.graph.rows import Buffer, Counts, MatmulRow, Part
 from gguf_runtime.graph.weights import Weight
@@ -109,7 +109,12 @@ class MatmulBinder:
         """The call of one matrix."""
         pack = self._packs[weight]
         tasks = -(-pack.n_strips // tile)
-        macs = weight.rows * weight.k
         specs = specs_of(weight, x.format)
-        n_bytes = pack.n_strips * pack.strip_bytes
-        return Call(name, "matmul", specs, tuple(args), tasks, counts, n_bytes, macs)
+        cost = Cost(
+            weight.qtype.peak,
+            weight.qtype.name,
+            n_bytes=pack.n_strips * pack.strip_bytes,
+            n_macs=weight.rows * weight.k,
+            planes=2 if x.format == "a16" else 1,
+        )
+        return Call(name, "matmul", specs, tuple(args), tasks, counts, (cost,))

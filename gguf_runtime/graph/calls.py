@@ -47,6 +47,28 @@ Tasks = int | Times | Work
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a call reads and computes at least, for profiles.
+
+    peak                  of `quant.roofs.PEAKS`: what its multiply-adds are limited by
+    weights               the type of the weights it reads
+    n_bytes, n_macs       weights read by one pass; multiply-adds of one column
+    planes                bytes of an activation's code: so many multiplications each
+    key_bytes, key_macs   of attention: per position that is read, and per pair of token and position
+    window                positions that a token sees; 0: all before it
+    """
+
+    peak: str
+    weights: str = ""
+    n_bytes: int = 0
+    n_macs: int = 0
+    planes: int = 1
+    key_bytes: int = 0
+    key_macs: int = 0
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """One kernel over a range of tasks.
 
@@ -54,7 +76,7 @@ class Call:
     args       the values of its slots
     tasks      how many, or what they follow
     counts     whether it works on tokens or on outputs
-    n_bytes    weights read by one pass, for the profile; n_macs: multiply-adds per column
+    costs      of its matrices or its attention; none where neither is
     inner      calls whose kernels and arguments this kernel is given (`gate_fn`, `gate_args`, …)
     kind       of attention: whose items and merges it works on
     """
@@ -65,8 +87,7 @@ class Call:
     args: tuple[Value, ...]
     tasks: Tasks
     counts: Counts
-    n_bytes: int = 0
-    n_macs: int = 0
+    costs: tuple[Cost, ...] = ()
     inner: tuple[Call, ...] = ()
     kind: int = -1
 

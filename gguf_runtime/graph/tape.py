@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gguf_runtime.graph.calls import SIZES as ALL_SIZES
-from gguf_runtime.graph.calls import Call, Size, Times, Together, Work, size_of, word
+from gguf_runtime.graph.calls import Call, Cost, Size, Times, Together, Work, size_of, word
 from gguf_runtime.graph.schedule import Heads, Items
 from gguf_runtime.kernels import attention, gate
 from quant.jit import Spec
@@ -36,8 +36,7 @@ class RowFacts:
     name: str
     op: str
     counts: str
-    n_bytes: int
-    n_macs: int
+    costs: tuple[Cost, ...]
 
 
 def specs_of_calls(calls: Sequence[Call | Together]) -> list[Spec]:
@@ -107,8 +106,8 @@ class ModelTape:
         out = []
         for item in self._calls:
             calls = item.calls if isinstance(item, Together) else (item,)
-            n_bytes, n_macs = sum(c.n_bytes for c in calls), sum(c.n_macs for c in calls)
-            out.append(RowFacts(item.name, calls[0].op, calls[0].counts, n_bytes, n_macs))
+            costs = tuple(cost for c in calls for cost in c.costs)
+            out.append(RowFacts(item.name, calls[0].op, calls[0].counts, costs))
         return out
 
     def prepare(self, tokens: int, outputs: int, items: Sequence[Items]) -> Tape:

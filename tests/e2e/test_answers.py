@@ -184,6 +184,11 @@ def test_bench_gives_rows_by_llama_benchs_names(gg, smollm2):
     facts = json.loads(gg(*args, "-o", "json").out)
     assert [r["test"] for r in facts["rows"]] == ["pp16", "pp16 @ d32", "tg4", "tg4 @ d32"]
     assert all(len(r["samples"]) == 2 and r["mean"] > 0 for r in facts["rows"])
+    assert [r["bottleneck"].split(":")[0] for r in facts["rows"]] == ["prefill"] * 2 + [
+        "decode"
+    ] * 2
+    assert all("ffn_down" in [k["row"] for k in r["profile"]] for r in facts["rows"])
+    assert facts["limits"]["read_gb_per_s"] > 0
 
 
 def test_warmup_has_nothing_to_do_the_second_time(gg, smollm2):
