@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 
 from quant import cgroup
 from quant.errors import QuantError
@@ -96,6 +97,15 @@ def family(machine: str | None = None) -> str:
 
 def features(root: str = "/", machine: str | None = None) -> frozenset[str]:
     """Features of this CPU that the system lets programs use, by their names in /proc/cpuinfo."""
+    return _own_features() if (root, machine) == ("/", None) else _features(root, machine)
+
+
+@cache
+def _own_features() -> frozenset[str]:
+    return _features("/", None)
+
+
+def _features(root: str, machine: str | None) -> frozenset[str]:
     kind = family(machine)
     if sys.platform == "linux" or root != "/":
         # Arm: the auxiliary vector is what the kernel promises; cpuinfo may be another machine's.

@@ -6,7 +6,9 @@ set, in memory that is aligned to huge pages where it is large.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +23,8 @@ from quant.types import Type, get
 
 if TYPE_CHECKING:
     from quant.pool import Pool
+
+ALIGNED = 4096  # where a pack of an arena begins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +45,23 @@ class Pack:
     def address(self) -> int:
         """Where the first strip begins."""
         return address(self.data)
+
+
+def arena(sizes: Sequence[int]) -> list[U8]:
+    """Memory for packs of these sizes: one block, in which they lie side by side in this order.
+
+    The block is in huge pages, which a pack below 2 MB alone would not get (docs/performance.md).
+    Where no block of that size is to be had, every pack gets memory of its own.
+
+    Raises:
+        QuantError: memory is short.
+    """
+    ends = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes)]
+    try:
+        memory = allocate(ends[-1], huge=True)
+    except QuantError:
+        return [allocate(size, huge=True) for size in sizes]
+    return [memory[start : start + size] for start, size in zip(ends, sizes, strict=False)]
 
 
 def pack(blocks: U8, qtype: str | int | Type, pool: Pool | None = None) -> Pack:
@@ -65,37 +86,43 @@ def pack(blocks: U8, qtype: str | int | Type, pool: Pool | None = None) -> Pack:
     n_strips = -(-rows // 16)
     strip_bytes = n_blocks * 16 * t.bytes
     data = allocate(n_strips * strip_bytes, huge=True)
-    fill(data, blocks, t, pool)
+    fill([(data, blocks, t)], pool)
     return Pack(t, rows, n_blocks * t.values, n_strips, strip_bytes, data)
 
 
-def fill(data: U8, blocks: U8, t: Type, pool: Pool | None = None) -> None:
-    """Pack rows into memory that is there already.
+def fill(parts: Sequence[tuple[U8, U8, Type]], pool: Pool | None = None) -> None:
+    """Pack rows of several matrices into memory that is there already, all in one native call.
 
     Args:
-        data: (strips of these rows, side by side) uint8; all of it is written.
-        blocks: (rows, bytes per row) uint8, whole blocks of type `t`; only read.
+        parts: (data, blocks, type) each; blocks: (rows, bytes per row) uint8 of whole blocks, only
+            read; data: (strips of these rows, side by side) uint8, all of it is written.
+        pool: threads to share the work; without one the calling thread does it.
     """
-    if blocks.strides[1] != 1:
-        blocks = np.ascontiguousarray(blocks)
-    rows, n_blocks = blocks.shape[0], blocks.shape[1] // t.bytes
-    n_strips, whole = -(-rows // 16), rows // 16
-    strip_bytes = n_blocks * 16 * t.bytes
-    assert len(data) == n_strips * strip_bytes, (len(data), n_strips, strip_bytes)
-    if whole and n_blocks:
-        _run(blocks, t, data, whole, n_blocks, pool)
-    if whole < n_strips:
-        rest = blocks[16 * whole :].reshape(-1, n_blocks, t.bytes)
-        data[whole * strip_bytes :] = t.format.pack(rest).reshape(-1)
-
-
-def _run(blocks: U8, t: Type, data: U8, strips: int, n_blocks: int, pool: Pool | None) -> None:
-    spec = packing_kernels.pack_strip.spec(t.name)
-    kernel = jit.load([spec])[spec]
-    args = np.array([address(blocks), blocks.strides[0], address(data), n_blocks], np.int64)
+    args = np.empty((len(parts), 4), np.int64)
+    kernels = jit.load([_spec(t) for _, _, t in parts])
+    kept: list[U8] = []  # copies of rows whose bytes do not stand side by side
+    jobs = []
+    for slots, (data, blocks, t) in zip(args, parts, strict=True):
+        if blocks.strides[1] != 1:
+            blocks = np.ascontiguousarray(blocks)
+            kept.append(blocks)
+        whole, n_blocks = len(blocks) // 16, blocks.shape[1] // t.bytes
+        strip_bytes = n_blocks * 16 * t.bytes
+        assert len(data) == -(-len(blocks) // 16) * strip_bytes, (len(data), blocks.shape, t.name)
+        slots[:] = address(blocks), blocks.strides[0], address(data), n_blocks
+        if whole and n_blocks:
+            jobs.append((kernels[_spec(t)], slots, whole))
+        if 16 * whole < len(blocks):
+            rest = blocks[16 * whole :].reshape(-1, n_blocks, t.bytes)
+            data[whole * strip_bytes :] = t.format.pack(rest).reshape(-1)
     if pool is None:
-        run_all(callable_at(kernel), args, strips)
-        return
-    from quant.pool import Row
+        for kernel, slots, strips in jobs:
+            run_all(callable_at(kernel), slots, strips)
+    elif jobs:
+        from quant.pool import Row
 
-    pool.tape([Row(kernel, address(args), strips)]).run()
+        pool.tape([Row(kernel, address(slots), strips) for kernel, slots, strips in jobs]).run()
+
+
+def _spec(t: Type) -> jit.Spec:
+    return packing_kernels.pack_strip.spec(t.name)

@@ -1,13 +1,12 @@
 """A model in memory, ready to step: packed weights, buffers, tables, kernels and the tape.
 
-Nothing here knows sequences or text. Loading reads every tensor once, packs it into strips and lets the file's pages
-go; the embedding stays in the mapped file, since a step reads only a few of its rows.
+Nothing here knows sequences or text. Matrices are packed (`engine.packs`); the embedding stays in the
+mapped file, since a step reads only a few of its rows.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from gguf_runtime.arch.table import Model as ArchModel
 from gguf_runtime.cache.pool import CachePlan
+from gguf_runtime.engine.packs import Progress, pack_all
 from gguf_runtime.graph.bind import Binder, Tables
 from gguf_runtime.graph.bind_matmul import PANEL_STRIPS, MatmulBinder, Scratch
 from gguf_runtime.graph.memory import Buffers, Header
@@ -26,7 +26,6 @@ from gguf_runtime.graph.weights import Weight
 from gguf_runtime.kernels import attention, gate
 from quant import dequantize, gemm, jit
 from quant.memory import allocate
-from quant.packing import Pack, fill
 from quant.pool import Pool
 
 if TYPE_CHECKING:
@@ -36,10 +35,7 @@ F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
 
-WINDOW_BYTES = 16 << 20  # of the file, packed at a time; its pages are let go afterwards
-ALIGNED = 4096  # where a pack begins
 ROPE_STEP = 256  # positions whose cosines and sines are made at a time
-Progress = Callable[[str, int, int], None]  # what, done, of how many
 
 
 class Embedding:
@@ -96,7 +92,7 @@ class Loaded:
         self.file, self.arch, self.plan, self.cache_type = file, arch, plan, cache_type
         self.n_ctx, self.n_batch, self.n_outputs = n_ctx, n_batch, n_outputs
         self.pool = pool
-        self.packs = self._pack(progress)
+        self.packs = pack_all(file, plan.matrices(), pool, progress)
         self._vectors = self._decode_vectors()
         self.buffers = Buffers(plan, {"tokens": n_batch, "outputs": n_outputs})
         self.header = Header(n_batch, n_sequences, len(cache.windows), len(cache.places))
@@ -159,33 +155,7 @@ class Loaded:
         """Packed weights."""
         return sum(len(p.data) for p in self.packs.values())
 
-    # ---- loading -----------------------------------------------------------------------------------------------------
-
-    def _pack(self, progress: Progress | None) -> Mapping[Weight, Pack]:
-        """All matrices side by side in huge pages, read once, a window of the file at a time."""
-        weights = self.plan.matrices()
-        ends = np.cumsum(
-            [-(-packed_bytes(w) // ALIGNED) * ALIGNED for w in weights], dtype=np.int64
-        )
-        memory = allocate(int(ends[-1]), huge=True)
-        packs: dict[Weight, Pack] = {}
-        done, total = 0, sum(w.rows * w.qtype.row_bytes(w.k) for w in weights)
-        for w, start in zip(weights, (0, *ends[:-1].tolist()), strict=True):
-            n_strips, row_bytes = -(-w.rows // 16), w.qtype.row_bytes(w.k)
-            strip_bytes = 16 * row_bytes
-            data = memory[start : start + n_strips * strip_bytes]
-            step = max(1, WINDOW_BYTES // strip_bytes)  # strips
-            for k in range(0, n_strips, step):
-                rows = range(w.first_row + 16 * k, w.first_row + min(16 * (k + step), w.rows))
-                self.file.fetch(w.tensor, rows)
-                blocks = self.file.tensor_bytes(w.tensor)[rows.start : rows.stop]
-                fill(data[k * strip_bytes : (k + step) * strip_bytes], blocks, w.qtype, self.pool)
-                self.file.release(w.tensor, rows)
-                done += blocks.nbytes
-                if progress is not None:
-                    progress("loading weights", done, total)
-            packs[w] = Pack(w.qtype, w.rows, w.k, n_strips, strip_bytes, data)
-        return packs
+    # ---- loading ----------------------------------------------------------------------------------
 
     def _decode_vectors(self) -> dict[Weight, F32]:
         """Norms and biases as floats, padded to whole strips."""
@@ -207,11 +177,6 @@ class Loaded:
             )
             out[rope] = cos, sin
         return out
-
-
-def packed_bytes(weight: Weight) -> int:
-    """Bytes of a matrix in strips."""
-    return -(-weight.rows // 16) * 16 * weight.qtype.row_bytes(weight.k)
 
 
 def ropes_of(plan: Plan) -> list[Rope]:

@@ -10,7 +10,8 @@ from typing import Literal
 from gguf_runtime.cache.pool import CachePlan
 from gguf_runtime.engine.checks import whole
 from gguf_runtime.engine.completion import Notice
-from gguf_runtime.engine.loaded import packed_bytes, ropes_of, scratch_bytes
+from gguf_runtime.engine.loaded import ropes_of, scratch_bytes
+from gguf_runtime.engine.packs import packed_bytes
 from gguf_runtime.errors import MachineError, RequestError
 from gguf_runtime.graph.memory import slot_bytes
 from gguf_runtime.graph.plan import Plan
