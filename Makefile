@@ -11,6 +11,8 @@ MODEL ?= smollm2
 QUESTION ?= What is the capital of France, and what is it known for?
 MODELS := smollm2 gemma-3-270m
 PYTEST_ARGS ?=
+# Options of benchmarks: make bench-peers PEERS=DIR BENCH_ARGS='--models 1b --write'
+BENCH_ARGS ?=
 # What `Model` is asked to do with GGUF_RUNTIME_EXACT=1.
 EXACT_TESTS := $(addprefix tests/,golden/test_archs.py golden/test_archs_exact.py property/engine/test_exact.py)
 # Scripts that set up emulators, and where the emulated Arm machine lives (400 MB).
@@ -70,7 +72,7 @@ check: $(VENV)/.ready-dev ## format, lint, types, file sizes
 	@$(PY) bench/loc.py --check
 
 bench-peers: $(VENV)/.ready models ## speed beside the C++ engines, interleaved in one run
-	@$(PY) bench/peers.py
+	@$(PY) bench/peers.py $(BENCH_ARGS)
 
 bench-kernels: $(VENV)/.ready ## kernels as a share of this machine's measured limits
 	@$(PY) bench/kernels.py $(BENCH_ARGS)

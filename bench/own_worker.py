@@ -13,6 +13,7 @@ from peer_worker import serve  # noqa: E402
 from gguf_runtime import Model  # noqa: E402
 from gguf_runtime.cli.version import version  # noqa: E402
 from gguf_runtime.engine.backend import KernelBackend  # noqa: E402
+from gguf_runtime.engine.profile import token_bytes  # noqa: E402
 from gguf_runtime.engine.session import Session  # noqa: E402
 from quant import cpu  # noqa: E402
 from quant.roofs import Roofs  # noqa: E402
@@ -79,6 +80,12 @@ class OwnEngine:
         assert self.session is not None
         assert len(self.session) == pos
         self.session.feed(ids)
+
+    def token_bytes(self, pos: int) -> dict[str, int]:
+        """Bytes that decoding the token at `pos` reads: packed weights and cache."""
+        assert self.model is not None
+        assert isinstance(self.model.backend, KernelBackend)
+        return {"bytes": token_bytes(self.model.backend.stepper.loaded.tape.rows, pos)}
 
     def roofs(self) -> dict[str, float]:
         """Bytes per second from memory and multiply-adds per second, by the threads of the model."""

@@ -8,7 +8,9 @@ A B C ...; peers take part with flash attention and without, and the better medi
 in the round of warm-up is not tried again. All read the same random ids and keep keys and values as f16; peers leave
 their logits in place, ours are copied. The table goes to stderr, one JSON line to stdout and to
 bench/results/peers.jsonl; `--write` puts the table into README.md and docs/performance.md, `--render` does so with the
-last record of that file, measuring nothing.
+last records of that file, measuring nothing. `--models 1b` compares files with random weights at a 1B model's shapes
+(bench/shapes.py), by 2 threads on prompts of 256 tokens unless told otherwise. GGUF_RUNTIME_ISA=avx2 with peers that
+were built for AVX2 (`tools/peers.sh DIR --isa avx2`) compares all engines as on a machine that has no more.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 import peers_table  # noqa: E402
 import record as records  # noqa: E402
+import shapes  # noqa: E402
 import workers  # noqa: E402
 
 from gguf_runtime.hub.resolve import resolve  # noqa: E402
@@ -40,16 +43,16 @@ IDS = range(3, 32_000)  # in the vocabulary of every model here
 
 def main() -> int:
     a = arguments()
-    if a.render:
-        record = records.last(a.out)
+    found = records.every(a.out) if a.render else [measure(a)]
+    # Of records that have the same place on the pages, the last one counts.
+    last = {peers_table.block_of(record): record for record in found}
+    for block, record in last.items():
         print(peers_table.markdown(record), file=sys.stderr)
-    else:
-        record = measure(a)
-        print(peers_table.markdown(record), file=sys.stderr)
-        records.keep(record, a.out)
-    if a.write or a.render:
-        for page in PAGES:
-            peers_table.write(page, record)
+        if not a.render:
+            records.keep(record, a.out)
+        if a.write or a.render:
+            for page in PAGES:
+                records.show(page, block, peers_table.markdown(record))
     return 0
 
 
@@ -59,9 +62,9 @@ def arguments() -> argparse.Namespace:
 
     p = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     p.add_argument("--models", default=MODELS, help="names or paths, separated by commas")
-    p.add_argument("--threads", type=numbers, default=[1, 2])
-    p.add_argument("--depth", type=numbers, default=[0, 2048])
-    p.add_argument("--prompt", type=numbers, default=[256, 512])
+    p.add_argument("--threads", type=numbers, help="default: 1,2")
+    p.add_argument("--depth", type=numbers, help="default: 0,2048")
+    p.add_argument("--prompt", type=numbers, help="default: 256,512")
     p.add_argument("--decode", type=int, default=64, help="tokens, one by one")
     p.add_argument("--reps", type=int, default=5)
     p.add_argument("--start-reps", type=int, default=10, help="programs from start to first token")
@@ -74,12 +77,20 @@ def arguments() -> argparse.Namespace:
         "--render", action="store_true", help="the last record's table into them, no run"
     )
     p.add_argument("--out", type=Path, default=RESULTS)
-    return p.parse_args()
+    a = p.parse_args()
+    large = shapes.is_shape(shapes.expanded(a.models)[0])
+    a.threads = a.threads or ([2] if large else [1, 2])
+    a.depth = a.depth or ([0] if large else [0, 2048])
+    a.prompt = a.prompt or ([256] if large else [256, 512])
+    return a
 
 
 def measure(a: argparse.Namespace) -> dict[str, Any]:
     """Everything, cell by cell; a run that was cut short goes on where it stopped."""
-    files = {name: resolve(name) for name in a.models.split(",")}
+    files = {
+        name: shapes.made(name) if shapes.is_shape(name) else resolve(name)
+        for name in shapes.expanded(a.models)
+    }
     engines = contestants(a.also_isa)
     settings = {k: getattr(a, k) for k in ("prompt", "decode", "reps", "start_reps", "pause")}
     record = records.facts("quant", "gguf_runtime") | {"settings": settings}
@@ -152,7 +163,9 @@ def cell(
         if "weights_bytes" in loaded:
             row["weights_bytes"] = loaded["weights_bytes"]
         running.append((w, row))
-    limits = [running[0][0].ask("roofs")]  # before the rounds: its kernels may have to be compiled
+    own = running[0][0]
+    out["token_bytes"] = own.ask("token_bytes", pos=depth + a.prompt[0] + a.decode // 2)["bytes"]
+    limits = [own.ask("roofs")]  # before the rounds: its kernels may have to be compiled
     wanted: dict[int, list[str]] = {}
     for rep in range(-1, a.reps):
         print(
@@ -180,7 +193,7 @@ def cell(
         if rep < 0:
             wanted = worth([row["name"] for _, row in running], warm)
         time.sleep(a.pause)
-        limits.append(running[0][0].ask("roofs"))
+        limits.append(own.ask("roofs"))
     for w, _ in running:
         w.close()
     out["bandwidth"] = max(x["bandwidth"] for x in limits)
@@ -226,12 +239,16 @@ def start(a: argparse.Namespace, e: workers.Engine, name: str, file: Path) -> di
     for _ in range(a.start_reps + 1):
         time.sleep(a.pause)
         spent.append(workers.first_token(e, file))
-    return {
+    found = {
         "model": name,
         "engine": e.name,
         "wall_s": [round(s.wall_s, 3) for s in spent[1:]],
         "cpu_s": [round(s.cpu_s, 3) for s in spent[1:]],
+        "peak_bytes": max(s.peak_bytes for s in spent[1:]),
     }
+    if e.name.startswith("gguf-runtime"):  # which says how long it took to load
+        found["load_s"] = [json.loads(s.said)["timings"]["load_s"] for s in spent[1:]]
+    return found
 
 
 def file_facts(file: Path) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""Records of `peers.py` as Markdown, and the blocks of pages that hold it."""
+"""Records of `peers.py` as Markdown."""
 
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
+import record as records
+import shapes
+
+from quant import cpu
+
 OWN = "gguf-runtime"
 TITLES = {"smollm2": "SmolLM2", "gemma-3-270m": "Gemma"}  # of the tables in docs/fidelity.md
 COMPARED = ("llama.cpp, one batch", "ik_llama.cpp", "int8, f16 cache", "int16, f16 cache")
@@ -17,11 +19,24 @@ WRONG = (
 )
 
 
+def block_of(r: dict[str, Any]) -> str:
+    """The block of a page that a record belongs to: kernels and kind of models tell them apart."""
+    isa = "" if r["isa"] == cpu.isa(override="") else f"-{r['isa']}"
+    large = "-1b" if shapes.is_shape(next(iter(r["models"]))) else ""
+    return f"peers{isa}{large}"
+
+
+def title(name: str, facts: dict[str, Any]) -> str:
+    """A model as tables call it."""
+    kind = facts["file"].removesuffix(".gguf")
+    return f"1B shape, {kind}" if shapes.is_shape(name) else str(facts["file"])
+
+
 def markdown(record: dict[str, Any]) -> str:
     """The whole block: system, one table per model, start, notes."""
     parts = [system(record)]
     parts += [
-        f"**{facts['file']}**, tokens per second\n\n{speeds(record, name)}"
+        f"**{title(name, facts)}**, tokens per second\n\n{speeds(record, name)}"
         for name, facts in record["models"].items()
     ]
     if record["start"]:
@@ -43,22 +58,31 @@ def system(r: dict[str, Any]) -> str:
         f" int8 dot products {max(x[1] for x in v) / 1e9:,.0f} GMAC/s"
         for n, v in sorted(limits.items())
     )
-    dirty = " with changes" if r["dirty"] else ""
-    engines = ", ".join(
-        f"{name} ({e['version']})" for name, e in r["engines"].items() if not name.startswith(OWN)
+    return "\n".join(
+        [
+            records.system_line(r),
+            f"Measured in the same run: {measured}.",
+            "Peers: " + (", ".join(peers(r)) or "none") + ".",
+        ]
     )
-    return (
-        f"{r['date'][:10]}, commit {r['commit']}{dirty}. {r['cpu']}, {r['cores']} cores,"
-        f" {r['cache_bytes'] >> 20} MB last-level cache, kernels {r['isa']}, {r['system']}, Python {r['python']}.\n"
-        f"Measured in the same run: {measured}.\n"
-        f"Peers, built for this machine: {engines or 'none'}."
-    )
+
+
+def peers(r: dict[str, Any]) -> list[str]:
+    """Their versions, and the widest instructions that they were built for."""
+    out = []
+    for name, e in r["engines"].items():
+        if not name.startswith(OWN):
+            wide = next(
+                (x for x in ("AVX512_VNNI", "AVX512", "AVX2") if f"{x} = 1" in e["build"]), ""
+            )
+            out.append(f"{name} ({e['version']}{', built for ' + wide if wide else ''})")
+    return out
 
 
 def speeds(r: dict[str, Any], name: str) -> str:
     peers = [p for p in ("llama.cpp", "ik_llama.cpp") if p in r["engines"]]
     others = [e for e in r["engines"] if e.startswith(OWN) and e != OWN]
-    head = ["threads", "depth", "", OWN]
+    head = ["threads", "depth", "", OWN, "of memory"]
     for p in peers:
         head += [p, "ratio"]
     head += [*others, "cpu"]
@@ -69,6 +93,7 @@ def speeds(r: dict[str, Any], name: str) -> str:
             mine = best(c, OWN, what)
             assert mine is not None
             row = [str(c["threads"]), f"{c['depth']:,}", what, shown(mine)]
+            row.append(of_memory(c, mine["median"]) if what == "decode" else "")
             for p in peers:
                 theirs = best(c, p, what)
                 row += [shown(theirs), f"{mine['median'] / theirs['median']:.2f}" if theirs else ""]
@@ -76,6 +101,13 @@ def speeds(r: dict[str, Any], name: str) -> str:
             row.append(" / ".join(cpu_share(c, e) for e in (OWN, *peers)))
             lines.append(row)
     return "\n".join("| " + " | ".join(x) + " |" for x in lines)
+
+
+def of_memory(c: dict[str, Any], tps: float) -> str:
+    """Bytes that decoding reads, as a share of the best reading pass between the turns."""
+    if "token_bytes" not in c:
+        return ""
+    return f"{100 * tps * c['token_bytes'] / c['bandwidth']:.0f} %"
 
 
 def phase(what: str) -> tuple[bool, int]:
@@ -113,25 +145,48 @@ def shown(x: dict[str, Any] | None) -> str:
 
 def starts(r: dict[str, Any]) -> str:
     lines = [
-        ["model", "engine", "wall s, median (range)", "CPU s, best"],
-        ["---", "---", "--:", "--:"],
+        ["model", "engine", "wall s, median (range)", "CPU s, best", "peak memory, MB"],
+        ["---", "---", "--:", "--:", "--:"],
     ]
     for s in r["start"]:
         wall = s["wall_s"]
         lines.append(
             [
-                r["models"][s["model"]]["file"],
+                title(s["model"], r["models"][s["model"]]),
                 s["engine"],
                 f"{statistics.median(wall):.2f} ({min(wall):.2f}-{max(wall):.2f})",
                 f"{min(s['cpu_s']):.2f}",
+                f"{s['peak_bytes'] / 1e6:,.0f}{_of_weights(r, s)}" if "peak_bytes" in s else "",
             ]
         )
-    return "\n".join("| " + " | ".join(x) + " |" for x in lines)
+    text = "\n".join("| " + " | ".join(x) + " |" for x in lines)
+    loads = [
+        f"{title(s['model'], facts)} {facts['size_bytes'] / min(s['load_s']) / 1e9:.1f} GB/s"
+        for s in r["start"]
+        if "load_s" in s and s["engine"] == OWN
+        for facts in (r["models"][s["model"]],)
+    ]
+    if loads:
+        text += (
+            f"\n\nLoading by {OWN}, bytes of the file per second, best start: {', '.join(loads)}."
+        )
+    return text
+
+
+def _of_weights(r: dict[str, Any], s: dict[str, Any]) -> str:
+    """Peak memory over packed weights, of this engine."""
+    packed = [
+        e["weights_bytes"]
+        for c in r["cells"]
+        for e in c["engines"].values()
+        if c["model"] == s["model"] and e["name"] == s["engine"] and "weights_bytes" in e
+    ]
+    return f" ({s['peak_bytes'] / packed[0]:.2f} of the packed weights)" if packed else ""
 
 
 def fidelity(r: dict[str, Any]) -> str:
     """Defaults of every engine and our int16, as docs/fidelity.md has them."""
-    page = ROOT / "docs" / "fidelity.md"
+    page = records.ROOT / "docs" / "fidelity.md"
     if not page.exists():
         return ""
     lines = [["model", "engine", "mean KL", "top-1"], ["---", "---", "--:", "--:"]]
@@ -168,20 +223,15 @@ def notes(r: dict[str, Any]) -> str:
             "The AVX2 column is this engine with AVX2 kernels on the same CPU; the peers are native builds and use"
             " AVX-512, so it is no comparison on a machine with AVX2 only."
         )
+    if any("token_bytes" in c for c in r["cells"]):
+        lines.append(
+            "*Of memory*: packed weights and cache that a token of decode reads, over the best reading pass of the same"
+            " threads between the turns; above 100 % where caches hold a part of them."
+        )
+    if any(map(shapes.is_shape, r["models"])):
+        lines.append(
+            "The 1B shape has random weights; *start* is the whole program up to one token."
+        )
     if "ik_llama.cpp" in r["engines"] and "smollm2" in r["models"]:
         lines.append(WRONG)
     return "\n".join(lines)
-
-
-def write(page: Path, record: dict[str, Any]) -> None:
-    """Fill the block of a page; docs/performance.md gets one where it has none."""
-    if not page.exists():
-        return
-    text = page.read_text(encoding="utf-8")
-    if BEGIN not in text:
-        if page.name != "performance.md":
-            return
-        text = f"{text.rstrip()}\n\n## Beside the C++ engines\n\n{BEGIN}\n{END}\n"
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    page.write_text(f"{before}{BEGIN}\n{markdown(record)}{END}{after}", encoding="utf-8")

@@ -82,10 +82,14 @@ def keep(record: dict[str, Any], path: Path) -> None:
     print(line)
 
 
+def every(path: Path) -> list[dict[str, Any]]:
+    """All records of a file, the oldest first."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def last(path: Path) -> dict[str, Any]:
     """The last record of a file."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
-    return found
+    return every(path)[-1]
 
 
 def show(page: Path, name: str, text: str) -> bool:

@@ -1,8 +1,8 @@
 """Engines as processes that wait on a pipe, so that they can take turns on the same cores.
 
 Each is started once and keeps its model; between turns its threads sleep, so load time and start-up stay outside what
-is measured. Requests: facts, load (model, threads, context, flash), fill (ids), turn (ids, depth, prompts, n_decode),
-roofs.
+is measured. Requests: facts, load (model, threads, context, flash), fill (ids), turn (ids, depth, prompts, n_decode);
+this engine alone: token_bytes (pos), roofs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,35 +98,38 @@ def peers() -> list[Engine]:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of a process from its start to its end."""
+    """A process from its start to its end: seconds, most memory (mapped pages included), stdout."""
 
     wall_s: float
     cpu_s: float
+    peak_bytes: int
+    said: str
 
 
 def spend(command: tuple[str, ...], env: dict[str, str]) -> Spent:
     """Run a program to its end; SystemExit where it ends with another status than 0."""
-    begin = time.perf_counter()
-    process = subprocess.Popen(
-        command,
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    _, status, used = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - begin
+    with tempfile.TemporaryFile() as out:
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            command, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
+        out.seek(0)
+        said = out.read().decode(errors="replace")
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"error: {' '.join(command)} ended with status {process.returncode}")
-    return Spent(wall, used.ru_utime + used.ru_stime)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Spent(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * unit, said)
 
 
 def first_token(engine: Engine, model: Path) -> Spent:
     """A whole program from its start to one token: ours is the installed command, a peer's a short script."""
     if engine.name.startswith("gguf-runtime"):
         program = Path(sys.executable).with_name("gguf-runtime")
-        command = (str(program), "run", str(model), "-n", "1", "--temperature", "0", "--raw", "hi")
+        options = ("-n", "1", "--temperature", "0", "--raw", "--json")
+        command: tuple[str, ...] = (str(program), "run", str(model), *options, "hi")
     else:
         command = (*engine.command, "--first", str(model), "hi")
     return spend(command, engine.environment)

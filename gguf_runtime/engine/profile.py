@@ -189,6 +189,15 @@ def _work(cost: Cost, counts: str, counted: Counted) -> tuple[int, int]:
     return cost.n_bytes * steps, cost.n_macs * n
 
 
+def token_bytes(rows: Sequence[RowFacts], pos: int) -> int:
+    """What a step with the token at `pos` alone reads: packed weights, and keys and values."""
+    from gguf_runtime.graph.schedule import Run
+
+    counted = Counted(len(rows))
+    counted.add(1, 1, [Run(0, 1, pos)], {c.window for row in rows for c in row.costs})
+    return sum(_work(cost, row.counts, counted)[0] for row in rows for cost in row.costs)
+
+
 def _kind(fact: RowFacts) -> str:
     """The row's name without its layer, so that layers add up."""
     words = [w for w in fact.name.split() if not w.startswith("blk.")]
