@@ -11,7 +11,7 @@ A factory is a function of strings and ints that returns a kernel, a function
 
 `load` finds objects in the cache and links them; what is missing is compiled in worker processes.
 The cache's key covers the sources of a kernel's module and of all that it imports (`sources`).
-Nothing imports numba in this process, and llvmlite only when there is something to link.
+Nothing imports numba in this process, and llvmlite only where `image` cannot load an object.
 """
 
 from __future__ import annotations

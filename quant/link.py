@@ -1,6 +1,7 @@
-"""Objects -> addresses with llvmlite alone: Numba, most of the start time, is not imported.
+"""Objects -> addresses: by `quant.image`, or by llvmlite for what that does not load.
 
-Engines are never closed: their code may be running in a worker thread until the process ends.
+Numba, most of the start time, is not imported. Nothing is ever unloaded: the code may be running
+in a worker thread until the process ends.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from quant import image
 from quant.errors import QuantError
 
 _engines: list[Any] = []
@@ -18,16 +20,20 @@ def link(objects: Mapping[str, bytes]) -> dict[str, int]:
     """Load objects that were checked for undefined symbols; the address of each symbol."""
     if not objects:
         return {}
+    try:
+        return image.place(objects) or _link(objects)
+    except OSError as error:
+        raise QuantError(
+            "this system forbids programs to make executable memory",
+            hint="kernels cannot run here; GGUF_RUNTIME_EXACT=1 runs without them",
+        ) from error
+
+
+def _link(objects: Mapping[str, bytes]) -> dict[str, int]:
     import llvmlite.binding as llvm
 
     if not _engines:
-        try:
-            llvm.check_jit_execution()
-        except OSError as error:
-            raise QuantError(
-                "this system forbids programs to make executable memory",
-                hint="kernels cannot run here; GGUF_RUNTIME_EXACT=1 runs without them",
-            ) from error
+        llvm.check_jit_execution()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
     # Neither the target machine nor the empty module generates any code: objects are linked as is.
