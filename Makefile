@@ -94,7 +94,7 @@ fuzz-long: $(VENV)/.ready-test ## the mutation fuzzers for minutes (FUZZ_MINUTES
 	@GGUF_RUNTIME_FUZZ_MINUTES=$${FUZZ_MINUTES:-10} $(PY) -m pytest tests/fuzz $(PYTEST_ARGS)
 
 asm: $(VENV)/.ready ## print a kernel's machine code (KERNEL=name, ISA=)
-	@$(PY) -m quant.simd.asm $(KERNEL) $(ISA)
+	@$(PY) -m quant.asm --also gguf_runtime.kernels $(KERNEL) $(ISA)
 
 loc: $(VENV)/.ready ## count lines per folder
 	@$(PY) bench/loc.py

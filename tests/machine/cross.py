@@ -7,8 +7,8 @@ NAME is the kernel's text (as in `make asm`) with - for : and exports the symbol
 import sys
 from pathlib import Path
 
+from quant.asm import kernel_of
 from quant.compile import compile_kernel, emit_assembly
-from quant.simd.asm import kernel_of
 from quant.symbols import read_symbols
 
 

@@ -5,7 +5,7 @@ Compiled for every instruction set on any machine; nothing is run.
 
 import pytest
 
-from quant.simd.asm import inner_loops
+from quant.asm import inner_loops
 from quant.types import TYPES
 
 ARCH = {"avx2": "x86_64", "avx512vnni": "x86_64", "neondot": "aarch64"}
