@@ -23,8 +23,8 @@ ARM64_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gguf-runtime-arm64
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup run chat test check bench-peers bench-kernels bench-busy test-arm test-avx512 test-exact \
-	fuzz-long asm loc models
+.PHONY: help setup run chat test check bench-peers bench-kernels bench-busy bench-start bench-reuse \
+	test-arm test-avx512 test-exact fuzz-long asm loc models
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,8 +77,14 @@ bench-peers: $(VENV)/.ready models ## speed beside the C++ engines, interleaved 
 bench-kernels: $(VENV)/.ready ## kernels as a share of this machine's measured limits
 	@$(PY) bench/kernels.py $(BENCH_ARGS)
 
-bench-busy: $(VENV)/.ready ## speed while another process takes a core
+bench-busy: $(VENV)/.ready models ## speed while another process takes a core
 	@$(PY) bench/busy.py $(BENCH_ARGS)
+
+bench-start: $(VENV)/.ready models ## processor time of starting, and of each import
+	@$(PY) bench/start.py $(BENCH_ARGS)
+
+bench-reuse: $(VENV)/.ready models ## what guessing ahead and remembered prompts save
+	@$(PY) bench/reuse.py $(BENCH_ARGS)
 
 test-arm: $(VENV)/.ready-test ## Arm kernels and a tiny model under emulation
 	@PYTHON=$(abspath $(PY)) sh "$(TOOLS)/arm64.sh" setup "$(ARM64_DIR)" >&2
