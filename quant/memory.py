@@ -22,6 +22,7 @@ HUGE = 2 << 20
 _PRIVATE: dict[str, int] = (
     {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 )
+_UNWANTED: int | None = getattr(mmap, "MADV_DONTNEED", None)
 
 
 def allocate(size: int, huge: bool = False) -> U8:
@@ -47,3 +48,26 @@ def allocate(size: int, huge: bool = False) -> U8:
         with contextlib.suppress(OSError):
             area.madvise(mmap.MADV_HUGEPAGE)
     return whole[start : start + size]
+
+
+def give_back(memory: U8, start: int, stop: int) -> bool:
+    """Let the system have bytes start … stop of what `allocate` gave; they read as zeros then.
+
+    Only whole pages of the system inside the range go. False where this system cannot do that.
+    """
+    whole = memory.base
+    if _UNWANTED is None or not isinstance(whole, np.ndarray):
+        return False
+    view: object = whole.base
+    area = view.obj if isinstance(view, memoryview) else view
+    if not isinstance(area, mmap.mmap):
+        return False
+    offset = memory.ctypes.data - whole.ctypes.data
+    first = -(-(offset + start) // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (offset + stop) // mmap.PAGESIZE * mmap.PAGESIZE
+    try:
+        if first < last:
+            area.madvise(_UNWANTED, first, last - first)
+    except OSError:
+        return False
+    return True

@@ -3,11 +3,12 @@
 A group holds the layers that live equally long: those that see everything, and those with the same
 sliding window. A page of a group holds 64 positions of all its layers; a sequence is a list of
 pages per group. Forks share pages, and a store into a shared page goes to a copy. Window layers let
-go of pages that no query can see any more.
+go of pages that no query can see any more, but for SLACK positions, so that a few can be taken back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from weakref import ref
@@ -22,6 +23,7 @@ from gguf_runtime.errors import MachineError, RequestError
 I64 = NDArray[np.int64]
 
 GONE = -1  # a page that its window has left behind
+SLACK = POSITIONS  # behind a window, still kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class CachePlan:
         """Memory of one sequence of n_ctx positions; window groups keep their window and a step."""
         total = 0
         for window, size in zip(self.windows, self.page_bytes, strict=True):
-            kept = min(n_ctx, window + n_batch + 2 * POSITIONS) if window else n_ctx
+            # What is kept begins and ends anywhere in a page.
+            kept = min(n_ctx, window + SLACK + n_batch + 2 * POSITIONS) if window else n_ctx
             total += n_pages(kept) * size
         return total
 
@@ -74,6 +77,10 @@ class Cache:
     Sequences that are forgotten without `close` give their pages back at the next change. An
     exception may strike anywhere (Ctrl-C does), in finalizers too: so there are none, and what was
     begun and not ended is put right by counting all pages anew.
+
+    Args:
+        limit_bytes: memory of all pages together at most; None: no limit.
+        usual_bytes: memory up to which pages are added before `evict` is asked; None: the limit.
     """
 
     def __init__(
@@ -83,12 +90,15 @@ class Cache:
         n_batch: int,
         block_pages: int = 8,
         limit_bytes: int | None = None,
+        usual_bytes: int | None = None,
     ) -> None:
         self.plan = plan
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.limit_bytes = limit_bytes
+        self.usual_bytes = usual_bytes
         self.arenas = [Arena(size, block_pages) for size in plan.page_bytes]
+        self.evict: Callable[[], bool] = _nothing  # closes a sequence that nobody is using
         self._sequences: list[ref[Sequence]] = []
         self._changing = False
 
@@ -112,23 +122,61 @@ class Cache:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes asked from the system."""
+        """Bytes that pages may take."""
         return sum(a.memory for a in self.arenas)
 
-    def take(self, group: int) -> int:
-        """A page of a group; MachineError where the memory planned for the cache is used up."""
+    def room(self, wanted: Callable[[int], int]) -> None:
+        """Have as many free pages in every group as `wanted(group)` says, which may change.
+
+        In this order: memory that is usual, what nobody is using, more memory.
+
+        Raises:
+            MachineError: the memory that the cache may have is used up.
+        """
+        usual = self.limit_bytes if self.usual_bytes is None else self.usual_bytes
+        self.begin()  # so that what is counted is right
+        self.end()
+        for g, arena in enumerate(self.arenas):
+            while wanted(g) > arena.free:
+                self.begin()
+                grown = self._grow(g, wanted, usual)
+                self.end()
+                if grown or self.evict():
+                    continue
+                self.begin()
+                grown = self._grow(g, wanted, self.limit_bytes)
+                self.end()
+                if not grown:
+                    raise self._full(g, wanted)
+
+    def _grow(self, group: int, wanted: Callable[[int], int], limit: int | None) -> bool:
+        """Memory for free pages that lack, in part at least; free pages of others may lose theirs."""
         arena = self.arenas[group]
-        while not arena.free:
-            after = self.memory_bytes + arena.block_bytes
-            if self.limit_bytes is not None and after > self.limit_bytes and arena.memory:
-                raise MachineError(
-                    "the sequences in use take all memory that the cache may have",
-                    expected=f"at most {self.limit_bytes / 1e6:,.0f} MB",
-                    got=f"{after / 1e6:,.0f} MB",
-                    hint=HINT,
-                )
-            arena.grow()
-        return arena.take()
+        n = wanted(group) - arena.free
+        if n <= 0:  # what was forgotten has given pages back
+            return True
+        if limit is not None:
+            room = limit - self.memory_bytes
+            for g, other in enumerate(self.arenas):
+                if g != group and room < n * arena.page_bytes:
+                    lacking = -(-(n * arena.page_bytes - room) // other.page_bytes)
+                    spare = other.free - wanted(g)
+                    room += other.shrink(min(lacking, max(0, spare))) * other.page_bytes
+            n = min(n, room // arena.page_bytes)
+        if n <= 0:
+            return False
+        arena.grow(n)
+        return True
+
+    def _full(self, group: int, wanted: Callable[[int], int]) -> MachineError:
+        arena, limit = self.arenas[group], self.limit_bytes or 0
+        need = self.memory_bytes + (wanted(group) - arena.free) * arena.page_bytes
+        return MachineError(
+            "the sequences in use take all memory that the cache may have",
+            expected=f"at most {limit / 1e6:,.0f} MB",
+            got=f"{need / 1e6:,.0f} MB",
+            hint=HINT,
+        )
 
     def begin(self) -> None:
         """Before a change of pages; puts right what an interrupted one has left."""
@@ -151,6 +199,10 @@ class Cache:
     def end(self) -> None:
         """After a change that was carried out whole."""
         self._changing = False
+
+
+def _nothing() -> bool:
+    return False
 
 
 class Sequence:
@@ -190,22 +242,30 @@ class Sequence:
                 got=f"{end:,}",
                 hint="use a larger context (-c N) or shorter input",
             )
+        cache.room(lambda g: self._lacking(g, end))
         cache.begin()
         for g, arena in enumerate(cache.arenas):
             pages, table = self.pages[g], self.tables[g]
             for k in range(self.length // POSITIONS, len(pages)):
                 if pages[k] != GONE and arena.shared(pages[k]):
-                    copy = cache.take(g)
+                    copy = arena.take()
                     arena.bytes_of(copy)[:] = arena.bytes_of(pages[k])
                     arena.drop(pages[k])
                     pages[k] = copy
                     table[k] = arena.address(copy)
             while len(pages) * POSITIONS < end:
-                page = cache.take(g)
+                page = arena.take()
                 table[len(pages)] = arena.address(page)
                 pages.append(page)
         self._own_until = min(len(p) for p in self.pages) * POSITIONS
         cache.end()
+
+    def _lacking(self, group: int, end: int) -> int:
+        """Pages that a group needs for positions up to `end`: new ones, and copies of shared ones."""
+        arena, pages = self._cache.arenas[group], self.pages[group]
+        behind = pages[self.length // POSITIONS :]
+        copies = sum(p != GONE and arena.shared(p) for p in behind)
+        return copies + max(0, n_pages(end) - len(pages))
 
     def advance(self, n: int) -> None:
         """n positions were stored; pages that every window has left go back to the pool."""
@@ -219,7 +279,7 @@ class Sequence:
             if not window:
                 continue
             pages, table = self.pages[g], self.tables[g]
-            keep_from = max(0, self.length - window - cache.n_batch) // POSITIONS
+            keep_from = max(0, self.length - window - SLACK) // POSITIONS
             k = min(keep_from, len(pages)) - 1
             while k >= 0 and pages[k] != GONE:
                 cache.arenas[g].drop(pages[k])

@@ -216,7 +216,7 @@ def test_unknown_positions_and_chunks_are_refused(qwen, positions, chunk):
 def test_the_memory_of_the_cache_has_a_limit(monkeypatch):
     with Model(GEMMA3, threads=1, context=512) as m:
         cache = m.backend.stepper.cache
-        monkeypatch.setattr(cache, "limit_bytes", 3 * max(a.block_bytes for a in cache.arenas))
+        monkeypatch.setattr(cache, "limit_bytes", 24 * max(a.page_bytes for a in cache.arenas))
         kept = []
 
         def more():
