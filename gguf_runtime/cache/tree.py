@@ -5,13 +5,18 @@ shared with whoever still uses them. A new prompt starts from the longest beginn
 sequence holds, at most its length - 1 (the last token must give logits). Where window layers have
 let go of the pages that a shorter beginning would need, the start moves back to the longest kept
 sequence that the prompt begins with as a whole. Results are bit-identical with and without reuse.
-Least recently used sequences go first.
+Least recently used sequences go first, and those that a longer one can stand in for.
+
+An exception may strike anywhere (Ctrl-C does): what comes out is compared with the ids that it was
+kept under, and a sequence is let go of before it is closed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
+
+MOST = 256  # kept sequences
 
 
 class Positions(Protocol):
@@ -32,16 +37,20 @@ class Positions(Protocol):
         """Give its pages back."""
 
 
+Ids = tuple[int, ...]
+
+
 class _Node:
     """Ids from the parent to here, what goes on behind them, and a sequence that ends here."""
 
-    __slots__ = ("children", "edge", "kept", "parent", "used")
+    __slots__ = ("children", "edge", "ids", "kept", "parent", "used")
 
-    def __init__(self, edge: tuple[int, ...], parent: _Node | None) -> None:
+    def __init__(self, edge: Ids, parent: _Node | None) -> None:
         self.edge = edge
         self.parent = parent
         self.children: dict[int, _Node] = {}
         self.kept: Positions | None = None
+        self.ids: Ids = ()  # of what is kept
         self.used = 0
 
     def below(self) -> Iterator[_Node]:
@@ -60,31 +69,42 @@ class PrefixTree:
     def __init__(self) -> None:
         self._root = _Node((), None)
         self._clock = 0
-        self._n = 0
 
     def __len__(self) -> int:
-        return self._n
+        return sum(1 for _ in self._root.below())
 
     def keep(self, ids: Sequence[int], sequence: Positions) -> None:
         """Hand over a sequence that holds exactly these ids; it belongs to the tree from now on."""
+        ids = tuple(ids)
         if not ids or sequence.length != len(ids):
             sequence.close()
             return
-        node = self._insert(tuple(ids))
-        if node.kept is None:
-            self._n += 1
-        else:  # the same ids again: the newer one is as good
-            node.kept.close()
-        node.kept = sequence
+        node = self._insert(ids)
         self._touch(node)
+        for other in node.below():
+            assert other.kept is not None
+            if other is not node and other.kept.resumable(len(ids)):
+                self._touch(other)
+                sequence.close()
+                self._let_go(node)
+                return
+        old, node.ids = node.kept, ids
+        node.kept = sequence
+        if old is not None and old is not sequence:  # the newer one is as good
+            old.close()
+        for passed in self._walk(ids)[2]:
+            shorter = passed.kept
+            if passed is not node and shorter is not None and sequence.resumable(shorter.length):
+                self._let_go(passed)
+        while len(self) > MOST:
+            self.evict()
 
     def match(self, ids: Sequence[int]) -> Positions | None:
         """A fork of the longest beginning of ids that is kept, shorter than ids; None for nothing."""
-        if len(ids) < 2:
-            return None
+        ids = tuple(ids)
         node, n, path = self._walk(ids)
         n = min(n, len(ids) - 1)
-        if n == 0:
+        if n <= 0:
             return None
         best: tuple[int, int, _Node] | None = None
         for found in node.below():
@@ -100,20 +120,24 @@ class PrefixTree:
             return None
         length, _, node = best
         assert node.kept is not None
+        if not length or node.ids[:length] != ids[:length]:
+            self._let_go(node)
+            return None
         self._touch(node)
         out = node.kept.fork()
         out.truncate(length)
         return out
 
+    def known(self, ids: Sequence[int]) -> int:
+        """How long a beginning of ids is in the tree, whether one can go on from there or not."""
+        return self._walk(tuple(ids))[1]
+
     def evict(self) -> bool:
         """Let go of the least recently used sequence; False when nothing is kept."""
         oldest = min(self._root.below(), key=lambda n: n.used, default=None)
-        if oldest is None or oldest.kept is None:
+        if oldest is None:
             return False
-        oldest.kept.close()
-        oldest.kept = None
-        self._n -= 1
-        self._prune(oldest)
+        self._let_go(oldest)
         return True
 
     def clear(self) -> None:
@@ -123,11 +147,17 @@ class PrefixTree:
 
     # ---- the tree ------------------------------------------------------------------------------
 
+    def _let_go(self, node: _Node) -> None:
+        kept, node.kept = node.kept, None
+        if kept is not None:
+            kept.close()
+        self._prune(node)
+
     def _touch(self, node: _Node) -> None:
         self._clock += 1
         node.used = self._clock
 
-    def _walk(self, ids: Sequence[int]) -> tuple[_Node, int, list[_Node]]:
+    def _walk(self, ids: Ids) -> tuple[_Node, int, list[_Node]]:
         """Deepest node that shares a beginning with ids, how long it is, and the nodes passed whole."""
         node, n = self._root, 0
         passed: list[_Node] = []
@@ -143,15 +173,15 @@ class PrefixTree:
             passed.append(child)
         return node, n, passed
 
-    def _insert(self, ids: tuple[int, ...]) -> _Node:
+    def _insert(self, ids: Ids) -> _Node:
         node, n = self._root, 0
         while n < len(ids):
             child = node.children.get(ids[n])
-            if child is None:
+            k = 0 if child is None else _common(child.edge, ids, n)
+            if child is None or k == 0:  # nothing there, or what an interrupted change has left
                 new = _Node(ids[n:], node)
                 node.children[ids[n]] = new
                 return new
-            k = _common(child.edge, ids, n)
             if k < len(child.edge):  # cut the edge in two
                 middle = _Node(child.edge[:k], node)
                 node.children[ids[n]] = middle
@@ -166,7 +196,7 @@ class PrefixTree:
         while node.parent is not None and node.kept is None:
             parent = node.parent
             if not node.children:
-                del parent.children[node.edge[0]]
+                parent.children.pop(node.edge[0], None)
                 node = parent
                 continue
             if len(node.children) == 1:
@@ -176,10 +206,15 @@ class PrefixTree:
             return
 
 
-def _common(edge: tuple[int, ...], ids: Sequence[int], start: int) -> int:
+def _common(edge: Ids, ids: Ids, start: int) -> int:
     """How many ids of the edge stand at ids[start:]."""
-    n = min(len(edge), len(ids) - start)
-    for k in range(n):
-        if edge[k] != ids[start + k]:
-            return k
-    return n
+    low, high = 0, min(len(edge), len(ids) - start)
+    if edge[:high] == ids[start : start + high]:
+        return high
+    while high - low > 1:  # the first `low` are the same, the first `high` are not
+        middle = (low + high) // 2
+        if edge[low:middle] == ids[start + low : start + middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from gguf_runtime.cache.tree import PrefixTree
+from gguf_runtime.cache.tree import MOST, PrefixTree
 
 
 class Kept:
@@ -85,3 +88,62 @@ def test_evict_takes_the_least_recently_used_and_closes_everything() -> None:
     assert not tree.evict()
     assert len(tree) == 0
     assert Kept.open == 1  # the match above
+
+
+def test_a_longer_sequence_stands_in_for_a_shorter_one() -> None:
+    for window, kept in ((0, 1), (4, 2)):
+        tree = PrefixTree()
+        tree.keep([1, 2], Kept([1, 2], window))
+        tree.keep([1, 2, 3, 4], Kept([1, 2, 3, 4], window))
+        assert len(tree) == kept
+        tree.keep([1, 2], Kept([1, 2], window))
+        assert len(tree) == kept
+
+
+def test_the_number_of_kept_sequences_is_limited() -> None:
+    tree = PrefixTree()
+    for k in range(2 * MOST):
+        tree.keep([k, 7], Kept([k, 7]))
+    assert len(tree) == MOST
+    assert tree.match([0, 7, 8]) is None
+    assert tree.match([2 * MOST - 1, 7, 8]).length == 2
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_an_exception_at_any_line_leaves_nothing_wrong(seed: int) -> None:
+    """As Ctrl-C does: what comes out afterwards is still a beginning of what was asked for."""
+    rng = random.Random(seed)
+    tree = PrefixTree()
+    left = 0
+
+    def strike(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename.endswith("tree.py"):
+            left -= event == "line"
+            if left == 0:
+                raise KeyboardInterrupt
+        return strike
+
+    struck = 0
+    for _ in range(400):
+        ids = [rng.randrange(2) for _ in range(rng.randrange(1, 12))]
+        left = rng.randrange(1, 120)
+        before = sys.gettrace()
+        sys.settrace(strike)
+        try:
+            if rng.random() < 0.6:
+                tree.keep(ids, Kept(ids, 4 * rng.randrange(2)))
+            else:
+                tree.evict()
+        except KeyboardInterrupt:
+            struck += 1
+        finally:
+            sys.settrace(before)
+        found = tree.match(ids)
+        if found is not None:
+            assert found.ids == ids[: found.length]
+            assert 0 < found.length < len(ids)
+
+    assert struck > 100
+    tree.clear()
+    assert len(tree) == 0
