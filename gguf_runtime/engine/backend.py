@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.cache.tree import PrefixTree
 from gguf_runtime.engine.border import BORDER, machine_error
 from gguf_runtime.engine.step import Entry, Stepper
 from gguf_runtime.errors import MachineError, RequestError
@@ -73,7 +74,8 @@ class Backend(ABC):
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._closed = False
-        self._dropped: deque[Positions] = deque()
+        self._dropped: deque[tuple[Positions, tuple[int, ...]]] = deque()
+        self._tree: PrefixTree | None = None  # what requests have left behind
         self._queue: set[int] = set()
 
     # ---- whose turn it is ----------------------------------------------------------------------
@@ -111,22 +113,54 @@ class Backend(ABC):
     def sequence(self) -> Any:
         """An empty sequence."""
 
-    def drop(self, sequence: Positions) -> None:
+    def drop(self, sequence: Positions, ids: Sequence[int] = ()) -> None:
         """Give a sequence back. Takes no lock, so that finalizers and signal handlers may call it.
 
+        With the ids that it holds it stays for prompts that begin alike, as far as it holds them.
         Its pages are free when somebody wants some.
         """
-        self._dropped.append(sequence)
+        self._dropped.append((sequence, tuple(ids)))
 
     def sweep(self) -> None:
         """Take back what was dropped; the caller has the turn."""
-        while self._dropped:
-            self._dropped[0].close()
+        while self._dropped:  # what is done is taken off afterwards: doing it again does no harm
+            sequence, ids = self._dropped[0]
+            self.keep(sequence, ids)
+            sequence.close()
             self._dropped.popleft()
+
+    # ---- prompts that begin alike --------------------------------------------------------------
+
+    def match(self, ids: Sequence[int]) -> tuple[Any, int]:
+        """What is known of the beginning of a prompt, but for its last token; needs the turn.
+
+        Returns:
+            A sequence that holds as much as can be gone on from, or None; and how long a beginning
+            was read before: where that is more, a copy should be kept when it is read again.
+        """
+        self.sweep()
+        if self._tree is None or len(ids) < 2:
+            return None, 0
+        return self._tree.match(ids), min(self._tree.known(ids), len(ids) - 1)
+
+    def keep(self, sequence: Positions, ids: Sequence[int]) -> None:
+        """Keep a copy of a sequence, as far as it holds these ids; needs the turn."""
+        n = min(len(ids), sequence.length)
+        if self._tree is not None and n and sequence.resumable(n):
+            copy = sequence.fork()
+            copy.truncate(n)
+            self._tree.keep(ids[:n], copy)
+
+    def forget(self) -> None:
+        """Let go of what requests have left behind."""
+        with self.turn():
+            self.sweep()
+            if self._tree is not None:
+                self._tree.clear()
 
     @property
     def used_pages(self) -> int:
-        """Pages of the cache that sequences hold."""
+        """Pages of the cache that sequences hold, those of `keep` too."""
         return 0
 
     # ---- computing -----------------------------------------------------------------------------
@@ -165,6 +199,8 @@ class KernelBackend(Backend):
         super().__init__()
         self._stepper: Stepper | None = stepper
         self._sampler: Sampler | None = sampler
+        self._tree = PrefixTree()
+        stepper.cache.evict = self._tree.evict
         graph = stepper.loaded.arch.graph
         self.n_vocab, self.n_embd = graph.n_vocab, graph.n_embd
         self.n_ctx = stepper.loaded.n_ctx
@@ -184,7 +220,7 @@ class KernelBackend(Backend):
 
     @property
     def used_pages(self) -> int:
-        """Pages of the cache that sequences hold."""
+        """See `Backend.used_pages`."""
         with self.turn():
             self.sweep()
             return self.stepper.cache.used_pages
@@ -221,7 +257,7 @@ class KernelBackend(Backend):
 
     def _release(self) -> None:
         self.stepper.loaded.pool.close()
-        self._stepper = self._sampler = None
+        self._stepper = self._sampler = self._tree = None
 
 
 class _ExactPositions:

@@ -1,8 +1,8 @@
-"""A conversation: messages, and the session that has read them, so that each turn reads only what is new.
+"""A conversation: messages, and the ids that were read for them, so that each turn reads only what is new.
 
-A turn's prompt is what the template renders behind the text that the session holds already: earlier prompts and answers
-are never read or tokenized again. Where a template changes the past (drops old reasoning, say), the longest common
-beginning of the ids is kept.
+A turn's prompt is what the template renders behind the text that was read already: earlier prompts and answers are never
+tokenized again. What they left in the prefix tree is where the turn starts; where a template changes the past (drops old
+reasoning, say), the longest common beginning of the ids. Between turns a conversation holds no memory of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from weakref import ref
 
 from gguf_runtime.engine.completion import Completion
 from gguf_runtime.engine.prompt import after
-from gguf_runtime.engine.session import Session
 from gguf_runtime.engine.stream import Stream
 from gguf_runtime.errors import RequestError, show
 
@@ -32,10 +31,11 @@ class Chat:
     def __init__(
         self, model: Model, system: str | None = None, messages: Sequence[Message] = ()
     ) -> None:
+        model.backend.turn()  # refused where the model is closed
         self._model = model
-        self._session: Session = model.session()
-        self._text = ""  # what the session has read, as rendered, and answers as decoded
+        self._text = ""  # what was read, as rendered, and answers as decoded
         self._read: list[int] = []
+        self._closed = False
         self._stream: ref[Stream] | None = None
         self.messages: list[Message] = [dict(m) for m in messages]
         if system is not None:
@@ -62,6 +62,8 @@ class Chat:
         """
         if not isinstance(text, str):
             raise RequestError("a message is a text", got=show(text))
+        if self._closed:
+            raise RequestError("this conversation is closed")
         self._end_stream()
         request = self._model.request(templated=True, **options)
         self.messages.append({"role": "user", "content": text})
@@ -77,15 +79,15 @@ class Chat:
         """A conversation with the same past; an answer that is being given is ended first."""
         self._end_stream()
         twin = object.__new__(Chat)
-        twin._model, twin._session = self._model, self._session.fork()
+        twin._model, twin._closed = self._model, self._closed
         twin._text, twin._read, twin._stream = self._text, list(self._read), None
         twin.messages = [dict(m) for m in self.messages]
         return twin
 
     def close(self) -> None:
-        """Give the cache pages back."""
+        """End an answer that is being given; no turn can follow."""
         self._end_stream()
-        self._session.close()
+        self._closed = True
 
     def __enter__(self) -> Chat:
         return self
@@ -94,7 +96,7 @@ class Chat:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Chat, {len(self.messages)} messages, {len(self._session)} tokens>"
+        return f"<Chat, {len(self.messages)} messages, {len(self._read):,} tokens>"
 
     def _end_stream(self) -> None:
         stream = self._stream() if self._stream is not None else None
@@ -118,11 +120,12 @@ class Chat:
                 got=f"{len(whole):,}, {len(whole) - limit:,} too many",
                 hint="start a new conversation, or use a larger context (-c N)",
             )
-        # The last token is read again if need be: its logits choose the first of the answer.
-        self._session.truncate(min(common(self._session.ids, whole), len(whole) - 1))
+        session = self._model.session(request.reuse)
 
         def finished(out: Completion) -> None:
-            if out.finish_reason == "error" or self._session.ids[: len(whole)] != whole:
+            read = session.ids[: len(whole)] == whole
+            session.close(keep=out.finish_reason != "error")
+            if out.finish_reason == "error" or not read:
                 self.messages.pop()
                 return
             self.messages.append({"role": "assistant", "content": out.text})
@@ -131,16 +134,4 @@ class Chat:
             exact = self._model.detokenize(out.ids) == out.text
             self._text = rendered + out.text if exact else NEVER
 
-        new = whole[len(self._session.ids) :]
-        return self._model.start(
-            self._session, new, request, finished, events=events, profile=profile
-        )
-
-
-def common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    n = min(len(a), len(b))
-    for k in range(n):
-        if a[k] != b[k]:
-            return k
-    return n
+        return self._model.start(session, whole, request, finished, events=events, profile=profile)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gguf_runtime.engine.backend import Backend
     from gguf_runtime.engine.profile import Recorder
     from gguf_runtime.engine.request import Request
-    from gguf_runtime.engine.session import Session
+    from gguf_runtime.engine.session import Session, Told
     from gguf_runtime.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -121,8 +121,7 @@ class Generation:
         """Chosen tokens; sets finish_reason when it ends by itself."""
         out, request, sampling = self.completion, self._request, self._request.sampling
         usage, timings, session = out.usage, out.timings, self._session
-        usage.cached = len(session.ids)
-        usage.prompt = usage.cached + len(self._new)
+        usage.prompt = len(session.ids) + len(self._new)
         room = self.backend.n_ctx - usage.prompt
         limit = room if request.max_tokens < 0 else min(room, request.max_tokens)
         ends = request.end_ids | request.stop_ids
@@ -131,7 +130,7 @@ class Generation:
             sampling.accept(i)
         warned = False
         try:
-            token = self._next(self._new, pick=limit > 0)
+            token = self._read(pick=limit > 0)
             timings.prefill_s = time.perf_counter() - request.started
             if request.speculate and self.backend.speculates and limit > 1:
                 self._lookup = Lookup(session.ids)
@@ -164,14 +163,28 @@ class Generation:
         except _Cancelled:
             return
 
-    def _next(self, ids: list[int], *, pick: bool) -> int:
+    def _read(self, *, pick: bool) -> int:
+        """Read the prompt, or what is new of it, and choose the token behind it; -1 without `pick`."""
+        session, held = self._session, len(self._session.ids)
+        told = self._told if self._progress and len(self._new) > self.backend.n_batch else None
+        if self.recorder is not None:
+            self.recorder.phase = "prompt"
+        try:
+            return self._next(self._new, pick=pick, told=told, share=True)
+        finally:
+            self.completion.usage.cached = max(held, session.cached)
+            if self.recorder is not None:
+                self.recorder.phase = "answer"
+
+    def _next(
+        self, ids: list[int], *, pick: bool, told: Told | None = None, share: bool = False
+    ) -> int:
         """Feed ids and choose the token behind them; -1 without `pick`."""
         backend, session = self.backend, self._session
         backend.line_up()
         try:
             with backend.turn():
-                told = self._told if self._progress and len(ids) > backend.n_batch else None
-                logits, _ = session.extend(
+                logits, _ = session.begin(
                     ids,
                     "last" if pick else "none",
                     check=self._check,
@@ -179,9 +192,12 @@ class Generation:
                     recorder=self.recorder,
                     view=True,
                 )
-                if not pick:
-                    return -1
-                return backend.pick(logits[0], self._request.sampling, len(session.ids))
+                token = -1
+                if pick:
+                    token = backend.pick(logits[0], self._request.sampling, len(session.ids))
+                if share:
+                    session.share()
+                return token
         finally:
             backend.leave()
 
@@ -231,10 +247,11 @@ class Generation:
         usage.drafted += len(draft)
         usage.accepted += len(chosen) - 1
 
-    def _told(self, done: int) -> None:
+    def _told(self) -> None:
         late = time.perf_counter() - self._request.started > READING_S
         if late and self._progress is not None:
-            self._progress(READING, done, len(self._new))
+            session, total = self._session, self.completion.usage.prompt
+            self._progress(READING, len(session.ids) - session.cached, total - session.cached)
 
     def _check(self) -> None:
         if self._cancelled:

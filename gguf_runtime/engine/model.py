@@ -189,9 +189,13 @@ class Model:
         """What the head reads: float32 (positions, n_embd) after the final norm, new."""
         return states(self._backend, ids, positions, chunk, "hidden")
 
-    def session(self) -> Session:
-        """An empty sequence, for decoding loops of your own."""
-        return Session(self._backend)
+    def session(self, reuse: bool = False) -> Session:
+        """An empty sequence, for decoding loops of your own.
+
+        With `reuse` the first `feed` starts from what requests that began alike have read, and what
+        the session holds stays for later ones when it is closed. No bit depends on it.
+        """
+        return Session(self._backend, reuse)
 
     # ---- answers -------------------------------------------------------------------------------
 
@@ -230,7 +234,8 @@ class Model:
             events: yield ("text", str).
             profile: time every row of the tape; `result.profile` is the table.
             options: max_tokens (with a template: to the end of the turn; else 256; -1: until the
-                context is full), max_time in seconds, stop (texts), stop_ids, and the parameters of
+                context is full), max_time in seconds, stop (texts), stop_ids, speculate
+                and reuse (False: do without; neither changes the answer), and the parameters of
                 `Sampling`.
 
         Raises:
@@ -240,10 +245,10 @@ class Model:
             prompt, messages, raw=raw, bos=bos, special=special
         )
         request = self.request(templated=templated, **options)
-        session = self.session()
+        session = self.session(request.reuse)
 
-        def finished(_: Completion) -> None:
-            session.close()
+        def finished(out: Completion) -> None:
+            session.close(keep=out.finish_reason != "error")
 
         return self.start(
             session, ids, request, finished, events=events, notices=notices, profile=profile

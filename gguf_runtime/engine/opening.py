@@ -153,7 +153,13 @@ def open_backend(
             if loaded.kernels.isa == cpu.NO_FMA:
                 told("no-fma", "this CPU has no fma: slower, and results differ in the last digits")
             sampler = Sampler(pool, kernels, n_tokens)  # rows that only pad are never chosen
-            pages = Cache(cache, memory.context, batch, limit_bytes=memory.cache_limit)
+            pages = Cache(
+                cache,
+                memory.context,
+                batch,
+                limit_bytes=memory.cache_limit,
+                usual_bytes=memory.cache + memory.kept,
+            )
             backend = KernelBackend(Stepper(loaded, pages), sampler)
         except BaseException:
             pool.close()

@@ -68,6 +68,7 @@ class Recorder:
 
     def __init__(self, rows: Sequence[RowFacts]) -> None:
         self.rows = rows
+        self.phase: PhaseName | None = None  # None: an answer's steps want logits of all tokens
         self.phases = {name: Counted(len(rows)) for name in PHASES}
         self._windows = sorted({c.window for row in rows for c in row.costs if c.key_macs})
         self._now: F64 = np.zeros(len(rows), np.float64)
@@ -78,7 +79,7 @@ class Recorder:
 
     def count(self, tokens: int, outputs: int, runs: Sequence[Run]) -> None:
         """The step was carried out whole."""
-        phase = self.phases["answer" if outputs == tokens else "prompt"]
+        phase = self.phases[self.phase or ("answer" if outputs == tokens else "prompt")]
         phase.seconds += self._now
         phase.add(tokens, outputs, runs, self._windows)
 

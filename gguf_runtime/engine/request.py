@@ -24,7 +24,7 @@ _ADVICE = {
     "penalty_last_n": "repeat_last_n",
     "penalty_repeat": "repeat_penalty",
 }
-_OPTIONS = ("max_tokens", "max_time", "stop", "stop_ids", "speculate")
+_OPTIONS = ("max_tokens", "max_time", "stop", "stop_ids", "speculate", "reuse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class Request:
     max_tokens  -1: until the context is full
     end_ids     tokens that end a turn
     speculate   guess ahead; changes the time, never the text
+    reuse       start from what requests that began alike have read, and leave behind what this one
+                reads; changes the time, never the text
     started     clock at which the request began
     """
 
@@ -44,6 +46,7 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     max_time: float | None = None
     speculate: bool = True
+    reuse: bool = True
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -65,6 +68,7 @@ class Defaults:
         stop: str | Sequence[str] | None = None,
         stop_ids: Sequence[int] | None = None,
         speculate: bool = True,
+        reuse: bool = True,
         **sampling: Any,
     ) -> Request:
         """Options made whole; RequestError names one that is unknown or out of range."""
@@ -90,6 +94,7 @@ class Defaults:
             frozenset(token_ids(stop_ids, self.n_vocab) if stop_ids is not None else ()),
             seconds("max_time is outside its range", max_time) if max_time is not None else None,
             bool(speculate),
+            bool(reuse),
             started,
         )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.cache.pages import POSITIONS
 from gguf_runtime.engine.border import BORDER
 from gguf_runtime.engine.checks import token_ids, whole
 from gguf_runtime.engine.step import Entry
@@ -23,20 +24,25 @@ if TYPE_CHECKING:
 F32 = NDArray[np.float32]
 Outputs = Literal["all", "last", "none"] | Sequence[int]
 Check = Callable[[], None]
-Told = Callable[[int], None]  # tokens read so far
+Told = Callable[[], None]  # called after every step
+
+
+BRANCH = POSITIONS  # tokens that were read before and are read again from which on a copy is kept
 
 
 class Session:
     """Your own decoding loop: `feed` ids, get logits.
 
     Made by `Model.session()`; usable from several threads, one call at a time. `ids` lists what the
-    session holds.
+    session holds, `cached` how many of the first were found and not read.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, reuse: bool = False) -> None:
         self._backend = backend
         self._sequence = backend.sequence()
+        self._reuse = reuse
         self.ids: list[int] = []
+        self.cached = 0
         self._closed = False
 
     def __len__(self) -> int:
@@ -64,8 +70,10 @@ class Session:
             with backend.turn():
                 before = len(self.ids)
                 try:
-                    logits, _ = self.extend(ids, "last")
+                    logits, _ = self.begin(ids, "last")
                     refuse_nan(logits)
+                    if not before:
+                        self.share()
                 except BaseException:
                     del self.ids[before:]
                     self._shorten()
@@ -74,6 +82,29 @@ class Session:
                 return last
         finally:
             backend.leave()
+
+    def begin(self, ids: Sequence[int], outputs: Outputs = "last", **how: Any) -> tuple[F32, F32]:
+        """`extend`, which in an empty session may start from what other requests have read."""
+        if self.ids or not self._reuse:
+            return self.extend(ids, outputs, **how)
+        self._refuse_closed()
+        ids = token_ids(ids, self._backend.n_vocab)
+        self._room(len(ids))
+        found, known = self._backend.match(ids)
+        if found is not None:
+            empty, self._sequence = self._sequence, found
+            self.ids = ids[: found.length]
+            empty.close()
+        self.cached = len(self.ids)
+        if known - self.cached >= BRANCH:  # where this prompt parts from one before it
+            self.extend(ids[self.cached : known], "none", **how)
+            self.share()
+        return self.extend(ids[len(self.ids) :], outputs, **how)
+
+    def share(self) -> None:
+        """Keep a copy of what is held for requests that begin alike; needs the turn."""
+        if self._reuse:
+            self._backend.keep(self._sequence, self.ids)
 
     def extend(
         self,
@@ -121,7 +152,7 @@ class Session:
             self.ids += part
             at, k = at + n, k + len(rows)
             if told is not None:
-                told(at)
+                told()
         other = np.empty((0, 0), np.float32)
         return (out, other) if want == "logits" else (other, out)
 
@@ -157,15 +188,20 @@ class Session:
             other = object.__new__(Session)
             other._backend = self._backend
             other._sequence = self._sequence.fork()
-            other.ids = list(self.ids)
+            other._reuse = self._reuse
+            other.ids, other.cached = list(self.ids), self.cached
             other._closed = False
             return other
 
-    def close(self) -> None:
-        """Give the cache pages back; idempotent, and never waits."""
+    def close(self, keep: bool = True) -> None:
+        """Give the cache pages back; idempotent, and never waits.
+
+        With `Model.session(reuse=True)` they stay for prompts that begin alike, unless `keep` is
+        False, until the memory is wanted.
+        """
         if not self._closed:
             self._closed = True
-            self._backend.drop(self._sequence)
+            self._backend.drop(self._sequence, self.ids if keep and self._reuse else ())
 
     def __enter__(self) -> Session:
         return self

@@ -59,6 +59,11 @@ class MemoryPlan:
         """What all sequences together may take."""
         return max(self.cache, self.available - self.weights - self.buffers)
 
+    @property
+    def kept(self) -> int:
+        """What prompts and answers may leave for later ones, beside `cache`; sequences go first."""
+        return min(self.cache, max(0, self.available - self.total) // 2)
+
 
 def default_threads(asked: int | None) -> int:
     """Threads asked for, else GGUF_RUNTIME_THREADS, else the physical performance cores that are allowed."""

@@ -35,11 +35,12 @@ def talker(tmp_path_factory):
 
 @pytest.fixture
 def pages():
-    """Pages in use, once what is garbage has been taken back."""
+    """Pages in use, once garbage and what requests have left behind have been taken back."""
     import gc
 
     def count(m):
         gc.collect()
+        m.backend.forget()
         return m.backend.used_pages
 
     return count

@@ -115,6 +115,7 @@ PREFILL = """
     except KeyboardInterrupt:
         pass
     assert stream.result.finish_reason == "interrupted"
+    m.backend.forget()
     assert m.backend.used_pages == 0
     assert np.array_equal(m.logits(ids[:64], "last"), expected)
     m.close()
