@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20  # bytes of a task of the reading pass
 LOOPS = 20_000  # of a task in registers
-CHAINS = 12  # registers that accumulate side by side, enough to hide the latency
+# Values that accumulate side by side: enough to hide the latency, few enough to stay in registers.
+CHAINS = {"avx512vnni": 16, "avx2": 6, "neondot": 4}
+LEAST_CHAINS = (
+    4  # where 8-bit codes need registers for their products, and on other instruction sets
+)
 PASSES = 5  # of which the best counts
 LEAST_BYTES = 1 << 30  # of a reading pass, where there is memory for it
 SHARE = 8  # of the memory that is to be had, at most one part is taken
@@ -57,6 +61,13 @@ def read_pass() -> KernelFn:
     return read_pass
 
 
+def chains_of(isa: str, kind: str) -> int:
+    """How many values a kind of peak accumulates side by side."""
+    if kind == "dot8" and isa == "avx2":
+        return LEAST_CHAINS
+    return CHAINS.get(isa, LEAST_CHAINS)
+
+
 @kernel
 def register_peak(kind: str) -> KernelFn:
     """kind "dot", "dot8": 4 products of bytes a lane; "fma": one float32. args: out."""
@@ -64,20 +75,20 @@ def register_peak(kind: str) -> KernelFn:
 
     @macro
     def dots(v: Words, acc: tuple[A, ...], x: W) -> tuple[A, ...]:
-        b, out = v.bits_b(v.bytes_of_w(x), 0, 15), []
+        u, out = v.bits_b(v.bytes_of_w(x), 0, 15), []
         taken = v.codes_of(codes)
         for a in acc:
-            # Operands LLVM cannot know: else AVX2's products, the same each time, leave the loop.
+            # Activations LLVM cannot know: else AVX2's products, the same each time, leave the loop.
             if v.asm_register:
-                b = B([v.keep(r) for r in b.regs])
+                b = B([v.keep(r) for r in u.regs])
             else:
-                b = v.or_b(b, v.bytes_of_w(W(a.regs)))
-            out.append(v.dot(a, b, b, taken))
+                b = v.or_b(u, v.bytes_of_w(W(a.regs)))
+            out.append(v.dot(a, u, b, taken))
         return tuple(out)
 
     @macro
     def starts(v: Words) -> tuple[A, ...]:
-        return tuple(A([v.const("A", 0)] * v.P) for _ in range(CHAINS // v.P))
+        return tuple(A([v.const("A", 0)] * v.P) for _ in range(chains_of(v.isa, kind)))
 
     @macro
     def total(v: Words, acc: tuple[A, ...]) -> W:
@@ -92,7 +103,7 @@ def register_peak(kind: str) -> KernelFn:
 
     @macro
     def zeros(v: Words) -> tuple[F, ...]:
-        return tuple(v.zero_f() for _ in range(CHAINS // v.P))
+        return tuple(v.zero_f() for _ in range(chains_of(v.isa, kind)))
 
     @macro
     def sum_f(v: Words, acc: tuple[F, ...]) -> F:
@@ -152,9 +163,7 @@ class Roofs:
             kind: pool.tape([Row(kernels[s], peak, 4 * pool.threads, 1)])
             for kind, s in zip(PEAKS, SPECS[1:], strict=True)
         }
-        # Values of 16 lanes side by side: `CHAINS // v.P` of the kernel, P by instruction set.
-        wide = {"avx512vnni": 1, "avx2": 2, "neondot": 4}.get(kernels.isa, 1)
-        self._chains = CHAINS // wide
+        self._isa = kernels.isa
 
     def bandwidth(self) -> float:
         """Bytes per second, best of five passes."""
@@ -164,7 +173,7 @@ class Roofs:
     def peak(self, kind: str) -> float:
         """Multiply-adds per second of one of `PEAKS`, best of five."""
         best = min(_seconds(self._peaks[kind].run) for _ in range(PASSES))
-        values = 4 * self._pool.threads * LOOPS * self._chains
+        values = 4 * self._pool.threads * LOOPS * chains_of(self._isa, kind)
         return values * PEAKS[kind] / best
 
 
