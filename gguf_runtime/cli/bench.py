@@ -72,8 +72,8 @@ def bench(
 
     A row is measured after one repetition that does not count. GB/s are packed weights and cache
     that are read per second, GMAC/s the multiply-adds of matmuls and attention; their shares are
-    of limits that were measured on the same threads in between. Where the time goes, one more
-    repetition tells: kinds of rows with their share of their own limit, and the bottleneck.
+    of limits that were measured on the same threads in between. Where the time goes, more
+    repetitions tell: kinds of rows with their share of their own limit, and the bottleneck.
     """
     from gguf_runtime.engine.measure import measure
 

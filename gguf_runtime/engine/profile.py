@@ -73,6 +73,11 @@ class Recorder:
         self._windows = sorted({c.window for row in rows for c in row.costs if c.key_macs})
         self._now: F64 = np.zeros(len(rows), np.float64)
 
+    @property
+    def seconds(self) -> float:
+        """Of all rows of all steps."""
+        return float(sum(phase.seconds.sum() for phase in self.phases.values()))
+
     def add(self, first: int, seconds: F64) -> None:
         """Rows of a step from `first` on."""
         self._now[first : first + len(seconds)] = seconds
