@@ -154,9 +154,24 @@ def load(
                 _lowered[name] = lower
                 continue
             break
-        found = Kernels(name)
-        found.update({s: _loaded[s, name] for s in wanted})
-        return found
+        return _kernels(wanted, name)
+
+
+def ready(specs: Iterable[Spec], isa: str | None = None) -> Kernels | None:
+    """Addresses of kernels that the cache holds; None where one would have to be compiled.
+
+    Raises:
+        QuantError: a kernel cannot be run here.
+    """
+    wanted = list(dict.fromkeys(specs))
+    name = _lowered.get(isa or cpu.isa(), isa or cpu.isa())
+    with _lock:
+        missing = [s for s in wanted if (s, name) not in _loaded]
+        found = _cached(missing, name, _stores.get(objects.default_base()) or _silent_store())
+        if len(found) < len(missing) or not all(found.values()):
+            return None
+        _link(found, name)
+        return _kernels(wanted, name)
 
 
 class DiedError(Exception):
@@ -169,28 +184,40 @@ class DiedError(Exception):
 
 def _complete(specs: list[Spec], isa: str, progress: Progress | None, notice: Notice) -> None:
     store = _store(notice)
-    keys = {s: object_key(s, isa) for s in specs}
-    found: dict[Spec, bytes] = {}
-    for s in specs:
-        data = store.get(_file_name(s, isa), keys[s])
+    found = _cached(specs, isa, store)
+    for s, data in found.items():
         if data == b"":
             raise DiedError(f"{s.symbol} could not be made before")
-        if data is not None:
-            found[s] = data
     need = [s for s in specs if s not in found]
     if need:
         from quant.build import build
 
         def publish(s: Spec, data: bytes) -> None:
-            store.put(_file_name(s, isa), keys[s], data)
+            store.put(_file_name(s, isa), object_key(s, isa), data)
             found[s] = data
 
         build(need, isa, publish, progress)
-    if specs:
+    _link(found, isa)
+
+
+def _cached(specs: list[Spec], isa: str, store: objects.Store) -> dict[Spec, bytes]:
+    """Objects of the cache; an empty one is known not to build."""
+    found = {s: store.get(_file_name(s, isa), object_key(s, isa)) for s in specs}
+    return {s: data for s, data in found.items() if data is not None}
+
+
+def _link(found: dict[Spec, bytes], isa: str) -> None:
+    if found:
         from quant.link import link
 
-        addresses = link({s.symbol: found[s] for s in specs})
-        _loaded.update({(s, isa): addresses[s.symbol] for s in specs})
+        addresses = link({s.symbol: data for s, data in found.items()})
+        _loaded.update({(s, isa): addresses[s.symbol] for s in found})
+
+
+def _kernels(specs: list[Spec], isa: str) -> Kernels:
+    found = Kernels(isa)
+    found.update({s: _loaded[s, isa] for s in specs})
+    return found
 
 
 def _file_name(spec: Spec, isa: str) -> str:
@@ -214,6 +241,11 @@ def _store(notice: Notice) -> objects.Store:
     if base not in _stores:
         _stores[base] = objects.Store(base, notice)
     return _stores[base]
+
+
+def _silent_store() -> objects.Store:
+    """A store to read: whoever builds first decides who hears of what is wrong with the cache."""
+    return objects.Store(objects.default_base(), lambda code, message: None)
 
 
 def _log(code: str, message: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+
 from gguf_runtime.cli.dispatch import Row, dispatch
 
 COMMANDS = (
@@ -19,4 +22,11 @@ COMMANDS = (
 
 def main() -> int:
     """Entry of `gguf-runtime` and `gg`; returns the exit code."""
-    return dispatch(COMMANDS)
+    # What the process spends beside its work: docs/performance.md, "Start".
+    gc.set_threshold(100_000, 20, 100)  # starting makes many objects and hardly any garbage
+    if os.environ.get("GGUF_RUNTIME_EXACT", "") in ("", "0"):
+        # The threads of numpy's BLAS spin from the import on, and kernels do without it.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    code = dispatch(COMMANDS)
+    gc.freeze()  # else the interpreter, as it ends, looks through all objects several times
+    return code

@@ -5,7 +5,6 @@ Help of the program itself comes from the table alone: no command is imported fo
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import signal
@@ -49,20 +48,10 @@ class Terminated(KeyboardInterrupt):
 
 def dispatch(commands: Sequence[Row]) -> int:
     """Run the program; every way out is a row of ExitCode."""
-    _start_lightly()
     terminal = start()
     code = _guarded(commands, sys.argv[1:], terminal)
     terminal.clear()
     return int(_flushed(terminal.closing_code(code), terminal))
-
-
-def _start_lightly() -> None:
-    """What makes the whole process start faster; docs/start.md has the figures."""
-    # Starting makes many objects and hardly any garbage.
-    gc.set_threshold(100_000, 20, 100)
-    if os.environ.get("GGUF_RUNTIME_EXACT", "") in ("", "0"):
-        # The threads of numpy's BLAS spin from the import on, and kernels do without it.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _guarded(commands: Sequence[Row], args: list[str], terminal: Terminal) -> ExitCode:

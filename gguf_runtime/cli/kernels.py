@@ -24,7 +24,7 @@ def variants() -> list[Spec]:
     from quant.pool_kernels import SPECS as RUNNER
     from quant.types import TYPES
 
-    found = [*RUNNER, strings.SPEC, *selftest.specs(), *SAMPLER, attention.merge.spec()]
+    found = [*RUNNER, *strings.SPECS, *selftest.specs(), *SAMPLER, attention.merge.spec()]
     found += [*roofs.SPECS, *(packing_kernels.pack_strip.spec(name) for name in TYPES)]
     found += [norm.rms_norm.spec(*p) for p in product(("plain", "post"), FORMATS)]
     found += [act.gate_act.spec(*p) for p in product(("silu", "gelu", "none"), FORMATS)]

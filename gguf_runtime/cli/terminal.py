@@ -8,7 +8,6 @@ message and is kept for the JSON output and `--strict`.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import sys
 import time
@@ -72,18 +71,24 @@ class Terminal:
         return _is_terminal(sys.stderr)
 
     def setup(self) -> None:
-        """Fix encodings and route the library's log by `-v` and `--debug`."""
+        """Fix encodings and route the library's log by `-v` and `--debug`.
+
+        Without them Python's own way does: warnings and worse go to stderr as they are.
+        """
         for stream, errors in ((sys.stdout, "replace"), (sys.stderr, "backslashreplace")):
             reconfigure = getattr(stream, "reconfigure", None)
             if reconfigure is not None:
                 reconfigure(encoding="utf-8", errors=errors)
+        if not (self.verbose or self.debug):
+            return
+        import logging  # 3 ms
+
         log = logging.getLogger("gguf_runtime")
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         log.handlers[:] = [handler]
         log.propagate = False
-        level = logging.INFO if self.verbose else logging.WARNING
-        log.setLevel(logging.DEBUG if self.debug else level)
+        log.setLevel(logging.DEBUG if self.debug else logging.INFO)
 
     def write(self, text: str) -> None:
         """Part of the answer, shown at once."""

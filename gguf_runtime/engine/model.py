@@ -16,6 +16,7 @@ from gguf_runtime.engine.info import read_info
 from gguf_runtime.engine.opening import (
     Progress,
     check_kinds,
+    exact_arithmetic,
     open_backend,
     plan_memory,
 )
@@ -25,6 +26,7 @@ from gguf_runtime.engine.session import Session, refuse_nan
 from gguf_runtime.engine.sizing import Context, MemoryPlan
 from gguf_runtime.engine.states import Positions, states
 from gguf_runtime.engine.stream import Stream
+from gguf_runtime.engine.vocabulary import compiled
 from gguf_runtime.sampling import Sampling
 from gguf_runtime.text.tokenizer import Tokenizer
 
@@ -84,7 +86,7 @@ class Model:
         self.path = resolve(model)
         self.offline, self.precision, self.cache_type = offline, precision, cache_type
         self._progress = progress
-        self._file: GGUFFile = open_file(self.path)
+        self._file: GGUFFile = open_file(self.path, None if exact_arithmetic() else compiled())
         try:
             self.tokenizer = Tokenizer.from_gguf(self._file)
             self.info = read_info(self._file, self.tokenizer, self.path)

@@ -27,6 +27,7 @@ from gguf_runtime.engine.sizing import (
     n_outputs,
 )
 from gguf_runtime.engine.step import Stepper
+from gguf_runtime.engine.vocabulary import SPECS as VOCABULARY
 from gguf_runtime.errors import ModelError
 from gguf_runtime.graph.plan import make_plan
 from quant import cpu, jit, pool_kernels
@@ -131,7 +132,9 @@ def open_backend(
 
     begin = time.perf_counter()
     with BORDER:
-        kernels = jit.load((*pool_kernels.SPECS, *SAMPLER), progress=compiling, notice=told)
+        kernels = jit.load(
+            (*pool_kernels.SPECS, *SAMPLER, *VOCABULARY), progress=compiling, notice=told
+        )
         compile_s = time.perf_counter() - begin
         pool = Pool(n_threads, kernels)
         try:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from gguf_runtime.errors import FileError, ModelError, escape, show
 from gguf_runtime.gguf.part import Notice, Part, open_part
 from gguf_runtime.gguf.shards import part_of, resolve, siblings
-from gguf_runtime.gguf.strings import Scanner
+from gguf_runtime.gguf.strings import Compiled
 from gguf_runtime.gguf.tensors import TensorInfo
 from gguf_runtime.gguf.values import Metadata
 from quant import types
@@ -40,25 +40,25 @@ HEADER_SAMPLE = 1 << 24  # and of a header
 
 
 def open_file(
-    path: str | os.PathLike[str], scan: Scanner | None = None, foreign_order: bool = False
+    path: str | os.PathLike[str], compiled: Compiled | None = None, foreign_order: bool = False
 ) -> GGUFFile:
     """Open a GGUF file, any part of a split one, or a folder that holds one model.
 
     Args:
         path: file or folder.
-        scan: compiled replacement of `strings.python_scan`.
+        compiled: kernels for reading arrays of strings.
         foreign_order: also open big-endian files, whose tensors cannot be read.
 
     Raises:
         FileError: the file is missing, damaged, incomplete or of another kind.
     """
     first = resolve(Path(path))
-    part = open_part(first, 0, scan, foreign_order)
+    part = open_part(first, 0, compiled, foreign_order)
     no, count = part_of(first, part.metadata)
     if count == 1:
         return GGUFFile([part])
     paths = siblings(first, no, count)
-    parts = [open_part(p, i, scan, foreign_order) for i, p in enumerate(paths)]
+    parts = [open_part(p, i, compiled, foreign_order) for i, p in enumerate(paths)]
     for i, other in enumerate(parts):
         if part_of(other.path, other.metadata) != (i, count):
             raise FileError(

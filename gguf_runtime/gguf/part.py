@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gguf_runtime.errors import FileError, show
 from gguf_runtime.gguf.cursor import Cursor, Order
 from gguf_runtime.gguf.foreign import HEAD, identify
-from gguf_runtime.gguf.strings import Scanner
+from gguf_runtime.gguf.strings import Compiled
 from gguf_runtime.gguf.tensors import TensorInfo, place_tensors, read_tensors
 from gguf_runtime.gguf.values import Metadata, read_metadata
 
@@ -52,7 +52,7 @@ class Part:
 
 
 def open_part(
-    path: Path, shard: int = 0, scan: Scanner | None = None, foreign_order: bool = False
+    path: Path, shard: int = 0, compiled: Compiled | None = None, foreign_order: bool = False
 ) -> Part:
     """Map and parse one file; FileError for whatever is wrong with it."""
     mapped = _map(path)
@@ -68,7 +68,7 @@ def open_part(
     cursor = Cursor(data, os.fspath(path), order)
     cursor.take(8)
     n_tensors, n_keys = cursor.u64(), cursor.u64()
-    metadata, twice = read_metadata(cursor, n_keys, scan)
+    metadata, twice = read_metadata(cursor, n_keys, compiled)
     alignment = _alignment(cursor, metadata)
     tensors = read_tensors(cursor, n_tensors)
     header_bytes = cursor.pos

@@ -10,12 +10,14 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Scanner", "StringArray", "scan_strings"]
+from gguf_runtime.gguf.lookup import OFTEN, Find, Lookup
+
+__all__ = ["Compiled", "Scanner", "StringArray", "scan_strings"]
 
 U8 = NDArray[np.uint8]
 I64 = NDArray[np.int64]
@@ -24,6 +26,16 @@ I64 = NDArray[np.int64]
 # where the last one ends) into `out`, and returns how many lie wholly inside `data`; writes no more
 # than it found. A compiled kernel with this signature can take the place of `python_scan`.
 Scanner = Callable[[U8, int, I64], int]
+# (data, offsets, include, last) -> find: which number a text has among the strings that `include`
+# says (None: all), of equal ones the last or the first; None where no table could be made.
+Tables = Callable[[U8, I64, "U8 | None", bool], "Find | None"]
+
+
+class Compiled(NamedTuple):
+    """Kernels that can take the place of what is done here string by string."""
+
+    scan: Scanner
+    tables: Tables
 
 
 def scan_strings(data: U8, offset: int, count: int, scan: Scanner | None = None) -> I64:
@@ -61,12 +73,15 @@ def python_scan(data: U8, offset: int, out: I64, order: str = "<") -> int:
 class StringArray(Sequence[bytes]):
     """An array of strings of a file: `len`, `[i]` and slices give bytes, nothing is copied before."""
 
-    __slots__ = ("_data", "offsets")
+    __slots__ = ("_asked", "_data", "_list", "_tables", "offsets")
 
-    def __init__(self, data: U8, offsets: I64) -> None:
+    def __init__(self, data: U8, offsets: I64, tables: Tables | None = None) -> None:
         """`offsets` (n + 1,) int64: where each string's length field starts, and the end."""
         self._data = data.data
         self.offsets = offsets
+        self._tables = tables
+        self._list: list[bytes] | None = None
+        self._asked = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -78,6 +93,11 @@ class StringArray(Sequence[bytes]):
     def __getitem__(self, i: int | slice) -> bytes | list[bytes]:
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
+        if self._list is not None:
+            return self._list[i]
+        self._asked += 1
+        if self._asked > OFTEN:  # a list of all of them is faster from now on
+            self._list = self.tolist()
         if i < 0:
             i += len(self)
         if not 0 <= i < len(self):
@@ -96,6 +116,25 @@ class StringArray(Sequence[bytes]):
 
     def __repr__(self) -> str:
         return f"StringArray({len(self):,} strings)"
+
+    def numbers(self, include: U8 | None = None, last: bool = True) -> Lookup:
+        """The number of each string.
+
+        Args:
+            include: (n,) 0 or 1: strings that count; None for all of them.
+            last: which one of equal strings counts.
+        """
+
+        def make() -> dict[bytes, int]:
+            n, strings = len(self), self.tolist()
+            order: Sequence[int] = range(n) if include is None else np.flatnonzero(include).tolist()
+            if not last:
+                order = order[::-1]
+            return {strings[i]: i for i in order}
+
+        if self._tables is None:
+            return Lookup(make)
+        return Lookup(make, self._tables(self.data, self.offsets, include, last))
 
     @property
     def data(self) -> U8:

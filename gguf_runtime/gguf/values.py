@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gguf_runtime.errors import show
 from gguf_runtime.gguf.cursor import Cursor
-from gguf_runtime.gguf.strings import Scanner, StringArray, python_scan, scan_strings
+from gguf_runtime.gguf.strings import Compiled, StringArray, python_scan, scan_strings
 
 __all__ = ["Metadata", "Value", "read_metadata"]
 
@@ -81,7 +81,7 @@ class _Reader:
     """What reading one file's metadata uses up."""
 
     cursor: Cursor
-    scan: Scanner | None
+    compiled: Compiled | None
     elements: int = ELEMENTS
     text_bytes: int = ALL_TEXT_BYTES
 
@@ -148,14 +148,15 @@ class _Reader:
 
     def strings(self, count: int) -> StringArray:
         cursor = self.cursor
-        scan = self.scan if cursor.order == "<" else partial(python_scan, order=">")
+        compiled = self.compiled if cursor.order == "<" else None
+        scan = compiled.scan if compiled else partial(python_scan, order=cursor.order)
         offsets = scan_strings(cursor.data, cursor.pos, count, scan)
         if len(offsets) <= count:
             cursor.pos = int(offsets[-1])
             cursor.inside = f"string {len(offsets) - 1:,} of {count:,} in {cursor.inside}"
             cursor.take(cursor.u64())
         cursor.pos = int(offsets[-1])
-        return StringArray(cursor.data, offsets)
+        return StringArray(cursor.data, offsets, compiled.tables if compiled else None)
 
     def numbers(self, kind: int, count: int) -> NDArray[Any]:
         cursor = self.cursor
@@ -191,12 +192,12 @@ class _Reader:
 
 
 def read_metadata(
-    cursor: Cursor, count: int, scan: Scanner | None = None
+    cursor: Cursor, count: int, compiled: Compiled | None = None
 ) -> tuple[Metadata, list[str]]:
     """`count` pairs from the cursor on; and the keys that stood there twice with the same value."""
     if count > KEYS:
         cursor.fail("too many metadata keys", expected=f"at most {KEYS:,}", got=f"{count:,}")
-    reader = _Reader(cursor, scan)
+    reader = _Reader(cursor, compiled)
     values: dict[str, Value] = {}
     kinds: dict[str, str] = {}
     spans: dict[str, tuple[int, int]] = {}

@@ -20,7 +20,7 @@ from gguf_runtime.text.tokenizer import pretokenizers
 from gguf_runtime.text.tokenizer.classes import MARK, class_of_code_point, code_points, run_ends
 from gguf_runtime.text.tokenizer.index import Index
 from gguf_runtime.text.tokenizer.merge import Merge, PairTable, merge
-from gguf_runtime.text.tokenizer.vocab import NORMAL, Vocab, as_list
+from gguf_runtime.text.tokenizer.vocab import NORMAL, Vocab, numbers_of
 
 LONGEST_CACHED = 64  # characters of a word that is remembered
 WORDS_CACHED = 1 << 16
@@ -119,9 +119,7 @@ class _RankedPairs(PairTable):
         self._index = index
         # A line is its own key: the alphabet has no space, so joining two pieces by one gives it.
         # Of a line that comes twice the first counts.
-        lines = as_list(vocab.merges)
-        n = len(lines)
-        self._ranks = dict(zip(reversed(lines), range(n - 1, -1, -1), strict=True))
+        self._ranks = numbers_of(vocab.merges, last=False)
 
     def look_up(self, left: int, right: int) -> Merge | None:
         index = self._index

@@ -6,16 +6,23 @@ merged text that is no token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from threading import Lock
 
 import numpy as np
 
-from gguf_runtime.text.tokenizer.vocab import BYTE, NORMAL, UNUSED, USER_DEFINED, Vocab, as_list
+from gguf_runtime.gguf.lookup import Lookup
+from gguf_runtime.text.tokenizer.vocab import (
+    BYTE,
+    NORMAL,
+    UNUSED,
+    USER_DEFINED,
+    Vocab,
+    numbers_of,
+)
 
 _CODE_POINTS = 0x110000
-_PLAIN = (NORMAL, USER_DEFINED, UNUSED)
+PLAIN = (NORMAL, USER_DEFINED, UNUSED)
 
 
 class Index:
@@ -23,6 +30,7 @@ class Index:
 
     def __init__(self, vocab: Vocab) -> None:
         self._vocab = vocab
+        self.pieces = vocab.pieces  # as the file spells them
         self.n_vocab = len(vocab.pieces)
         self.symbol_of_char = _SymbolOfChar(self)
         self._extra: list[bytes] = []
@@ -30,21 +38,9 @@ class Index:
         self._lock = Lock()
 
     @cached_property
-    def pieces(self) -> Sequence[bytes]:
-        """All pieces, as the file spells them."""
-        return as_list(self._vocab.pieces)
-
-    @cached_property
-    def ids(self) -> dict[bytes, int]:
-        """Token by text, as the file spells it."""
-        pieces = self.pieces
-        plain = np.isin(self._vocab.types, _PLAIN)
-        ids = dict(zip(pieces, range(len(pieces)), strict=True))
-        if len(ids) == len(pieces):
-            for i in np.flatnonzero(~plain).tolist():
-                del ids[pieces[i]]
-            return ids
-        return {pieces[i]: i for i in np.flatnonzero(plain).tolist()}
+    def ids(self) -> Lookup:
+        """Token by text, as the file spells it; of equal texts the last."""
+        return numbers_of(self.pieces, np.isin(self._vocab.types, PLAIN).astype(np.uint8))
 
     @cached_property
     def byte_tokens(self) -> list[int | None]:

@@ -14,14 +14,20 @@ from functools import cached_property
 import numpy as np
 
 from gguf_runtime.errors import ModelError, RequestError
-from gguf_runtime.text.tokenizer.index import Index
+from gguf_runtime.text.tokenizer.index import PLAIN, Index
 from gguf_runtime.text.tokenizer.merge import Merge, PairTable, merge
 from gguf_runtime.text.tokenizer.special import Finder
-from gguf_runtime.text.tokenizer.vocab import BYTE, NORMAL, UNUSED, USER_DEFINED, Vocab
+from gguf_runtime.text.tokenizer.vocab import (
+    BYTE,
+    NORMAL,
+    UNUSED,
+    USER_DEFINED,
+    Vocab,
+    spans,
+)
 
 MARK = "\u2581"
 _MARK = MARK.encode()
-_BETWEEN = b"\xff"  # stands in no UTF-8
 LONGEST_CACHED = 64  # characters of a word that is remembered
 WORDS_CACHED = 1 << 16
 
@@ -55,11 +61,17 @@ class SPM:
     @cached_property
     def _glue(self) -> frozenset[str]:
         """Characters that stand before a U+2581 inside some piece; after others a word begins."""
-        data = np.frombuffer(_BETWEEN.join([b"", *self.index.ids, b"   "]), np.uint8)
+        data, starts, ends = spans(self.index.pieces)
+        plain = np.isin(self._vocab.types, PLAIN)
         a, b, c = (data[i : len(data) - 2 + i] == byte for i, byte in enumerate(_MARK))
-        at = np.flatnonzero(a & b & c)
-        at = at[(data[at - 1] != _BETWEEN[0]) & ~(a & b & c)[at - 3]]
-        characters = (bytes(data[max(0, i - 4) : i]).decode("utf-8", "ignore") for i in at.tolist())
+        marks = a & b & c
+        at = np.flatnonzero(marks)
+        piece = np.searchsorted(starts, at, "right") - 1
+        inside = (piece >= 0) & (at > starts[piece]) & (at + 3 <= ends[piece]) & plain[piece]
+        doubled = (at - 3 >= starts[piece]) & marks[at - 3]
+        places = zip(at[inside & ~doubled].tolist(), piece[inside & ~doubled].tolist(), strict=True)
+        texts = (bytes(data[max(int(starts[p]), i - 4) : i]) for i, p in places)
+        characters = (text.decode("utf-8", "ignore") for text in texts)
         return frozenset(text[-1] for text in characters if text)
 
     def encode(self, text: str, at_start: bool, exact: bool) -> list[int]:

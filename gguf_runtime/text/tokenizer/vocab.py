@@ -6,7 +6,7 @@ a space. Nothing is hashed here; the tables that encode need are built on first 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gguf_runtime.errors import ModelError, show
+from gguf_runtime.gguf.lookup import Lookup
+from gguf_runtime.gguf.strings import StringArray
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
@@ -184,12 +186,23 @@ def _text(value: Any, name: str) -> str | None:
     raise ModelError("no text", where=f"tokenizer.ggml.{name}", got=show(value))
 
 
-def as_list(pieces: Pieces) -> Sequence[bytes]:
-    """All pieces as a list of bytes."""
-    if isinstance(pieces, list):
-        return pieces
-    tolist = getattr(pieces, "tolist", None)
-    if tolist is not None:
-        done: list[bytes] = tolist()
-        return done
-    return list(pieces)
+def numbers_of(
+    pieces: Pieces, include: NDArray[np.uint8] | None = None, last: bool = True
+) -> Lookup:
+    """Number by text of the pieces that `include` says; of equal ones the last or the first."""
+    if isinstance(pieces, StringArray):
+        return pieces.numbers(include, last)
+    order = [i for i in range(len(pieces)) if include is None or include[i]]
+    known = {pieces[i]: i for i in (order if last else reversed(order))}
+    return Lookup(lambda: known)
+
+
+def spans(pieces: Pieces) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """(bytes, starts, ends): piece i is bytes[starts[i] : ends[i]]; starts ascend."""
+    if isinstance(pieces, StringArray):
+        first, last = int(pieces.offsets[0]), int(pieces.offsets[-1])
+        starts = pieces.offsets[:-1] + (8 - first)
+        return pieces.data[first:last], starts, starts + pieces.lengths()
+    texts = list(pieces)
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    return np.frombuffer(b"".join(texts), np.uint8), ends[:-1], ends[1:]

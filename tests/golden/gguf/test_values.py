@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gguf_runtime.gguf import StringArray, open_file, scan_strings
-from gguf_runtime.gguf.strings import python_scan
+from gguf_runtime.gguf.strings import Compiled, python_scan
 from tests.gguf_bytes import (
     ARRAY,
     BOOL,
@@ -220,7 +220,7 @@ def test_a_compiled_scanner_takes_the_place_of_the_python_one(files):
         calls.append(len(out) - 1)
         return python_scan(data, offset, out)
 
-    file = files.open(tiny(), scan=scan)
+    file = files.open(tiny(), compiled=Compiled(scan, lambda *_: None))
     assert calls == [4]
     assert file.metadata["tokenizer.ggml.tokens"].tolist() == [b"a", b"", "ü".encode(), b"\xff"]
 
