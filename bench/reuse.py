@@ -2,11 +2,11 @@
 
     .venv/bin/python bench/reuse.py [--models smollm2,gemma-3-270m] [--reps 7] [--write]
 
-Speculation: the same answers with and without, in turns; to a prompt that asks to repeat a text,
-and free text at temperature 0.8, whose seeds are the same in both. Prefix: a prompt of 2,000 tokens
-that was never seen, twice; the time to the first token. Texts of both turns are compared. Tables on
-stderr, one JSON line on stdout and in bench/results/reuse.jsonl; `--write` puts them into
-docs/performance.md.
+Speculation: the same answers with and without, each first in every other turn; to a prompt that asks
+to repeat a text, and free text at temperature 0.8, whose seeds are the same in both. Prefix: a
+prompt of 2,000 tokens that was never seen, twice; the time to the first token. Texts of both are
+compared. Tables on stderr, one JSON line on stdout and in bench/results/reuse.jsonl; `--write` puts
+them into docs/performance.md.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def speculation(m: Model, kind: str, reps: int) -> dict[str, Any]:
     out: dict[str, Any] = {"with": [], "without": [], "drafted": 0, "accepted": 0, "same": True}
     for turn in range(-1, reps):
         texts = []
-        for name, speculate in (("without", False), ("with", True)):
+        order = (("without", False), ("with", True))
+        for name, speculate in order if turn % 2 else order[::-1]:
             a = answers(m, kind, turn, speculate)
             texts.append(a.text)
             if turn >= 0:
