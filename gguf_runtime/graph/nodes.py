@@ -7,7 +7,7 @@ only `Head` works on the tokens that want logits. Nodes are compared by identity
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from gguf_runtime.cache.pages import CacheLayer
@@ -26,13 +26,13 @@ class Node:
     @property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes that this one reads, in the order of its fields."""
-        values = (getattr(self, f.name) for f in fields(self))
+        values = (getattr(self, name) for name in self.__match_args__)
         return tuple(v for v in values if isinstance(v, Node))
 
     @property
     def weights(self) -> tuple[Weight, ...]:
         """The weights that this one reads, in the order of its fields."""
-        values = (getattr(self, f.name) for f in fields(self))
+        values = (getattr(self, name) for name in self.__match_args__)
         return tuple(v for v in values if isinstance(v, Weight))
 
 

@@ -11,7 +11,7 @@ A row reads and writes whole buffers. Where `in_place` names a pair, both may be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from gguf_runtime.graph.nodes import Act
@@ -62,10 +62,10 @@ class Row:
 
 
 def _buffers(item: Row | Part) -> Iterator[tuple[str, Buffer]]:
-    for field in fields(item):
-        value = getattr(item, field.name)
+    for name in item.__match_args__:
+        value = getattr(item, name)
         if isinstance(value, Buffer):
-            yield field.name, value
+            yield name, value
         elif isinstance(value, Part):
             yield from _buffers(value)
         elif isinstance(value, tuple):

@@ -18,15 +18,16 @@ def assign_slots(
     A buffer takes the slot of one that it may replace in place and that dies in the same row, else
     the free slot that fits best, else a new one.
     """
-    last_use = {b: i for i, row in enumerate(rows) for b in (*row.outputs, *row.inputs)}
+    used = [(row.outputs, row.inputs) for row in rows]
+    last_use = {b: i for i, (outputs, inputs) in enumerate(used) for b in (*outputs, *inputs)}
     last_use.update(dict.fromkeys(pinned, len(rows)))
     slot: dict[Buffer, int] = {}
     sizes: list[float] = []
     free: dict[str, set[int]] = {"tokens": set(), "outputs": set()}
-    for i, row in enumerate(rows):
-        dying = {b for b in row.inputs if last_use[b] == i}
+    for i, (row, (outputs, inputs)) in enumerate(zip(rows, used, strict=True)):
+        dying = {b for b in inputs if last_use[b] == i}
         taken: set[Buffer] = set()
-        for out in row.outputs:
+        for out in outputs:
             if out in slot:
                 continue
             old = next(
@@ -35,7 +36,7 @@ def assign_slots(
                     for written, b in row.in_place
                     if written is out
                     and b in dying - taken
-                    and row.inputs.count(b) == 1
+                    and inputs.count(b) == 1
                     and (b.width, b.counts, b.format) == (out.width, out.counts, out.format)
                 ),
                 None,
@@ -47,7 +48,7 @@ def assign_slots(
             slot[out] = _place(out, free[out.counts], sizes)
         for b in dying - taken:
             free[b.counts].add(slot[b])
-        for out in row.outputs:  # written and never read
+        for out in outputs:  # written and never read
             if last_use[out] == i:
                 free[out.counts].add(slot[out])
     return tuple(slot[b] for b in buffers)
