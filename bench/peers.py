@@ -7,7 +7,7 @@ timed: the first prompt, `--decode` single tokens after it, the other prompts in
 A B C ...; peers take part with flash attention and without, and the better median counts: a setting that is 5 % behind
 in the round of warm-up is not tried again. All read the same random ids and keep keys and values as f16; peers leave
 their logits in place, ours are copied. The table goes to stderr, one JSON line to stdout and to
-bench/results/peers.jsonl; `--write` puts the table into README.md and docs/performance.md, `--render` does so with the
+bench/results/peers.jsonl; `--write` puts tables into README.md (short) and docs/performance.md, `--render` does so with the
 last records of that file, measuring nothing. `--models 1b` compares files with random weights at a 1B model's shapes
 (bench/shapes.py), by 2 threads on prompts of 256 tokens unless told otherwise. GGUF_RUNTIME_ISA=avx2 with peers that
 were built for AVX2 (`tools/peers.sh DIR --isa avx2`) compares all engines as on a machine that has no more.
@@ -27,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import peers_summary  # noqa: E402
 import peers_table  # noqa: E402
 import record as records  # noqa: E402
 import shapes  # noqa: E402
@@ -36,7 +37,7 @@ from gguf_runtime.hub.resolve import resolve  # noqa: E402
 
 MODELS = "smollm2,gemma-3-270m"
 RESULTS = records.RESULTS / "peers.jsonl"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "performance.md")
+README = ROOT / "README.md"
 BEHIND = 0.95  # of the same engine's other setting: not tried again
 IDS = range(3, 32_000)  # in the vocabulary of every model here
 
@@ -51,8 +52,8 @@ def main() -> int:
         if not a.render:
             records.keep(record, a.out)
         if a.write or a.render:
-            for page in PAGES:
-                records.show(page, block, peers_table.markdown(record))
+            records.show(README, block, peers_summary.markdown(record))
+            records.show(records.PERFORMANCE, block, peers_table.markdown(record))
     return 0
 
 

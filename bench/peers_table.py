@@ -184,21 +184,27 @@ def _of_weights(r: dict[str, Any], s: dict[str, Any]) -> str:
     return f" ({s['peak_bytes'] / packed[0]:.2f} of the packed weights)" if packed else ""
 
 
-def fidelity(r: dict[str, Any]) -> str:
-    """Defaults of every engine and our int16, as docs/fidelity.md has them."""
+def divergences(r: dict[str, Any]) -> dict[str, list[tuple[str, str, str]]]:
+    """By model (engine, mean KL, top-1) of every engine's defaults and our int16, as docs/fidelity.md has them."""
     page = records.ROOT / "docs" / "fidelity.md"
-    if not page.exists():
-        return ""
-    lines = [["model", "engine", "mean KL", "top-1"], ["---", "---", "--:", "--:"]]
+    found: dict[str, list[tuple[str, str, str]]] = {}
     model = None
-    for line in page.read_text(encoding="utf-8").splitlines():
+    for line in page.read_text(encoding="utf-8").splitlines() if page.exists() else ():
         cells = [c.strip(" *") for c in line.strip("|").split("|")]
         if not line.startswith("|") or len(cells) != 4:
             model = None
         elif cells[1] == "mean KL":
             model = next((n for n, t in TITLES.items() if cells[0].startswith(t)), None)
         elif model in r["models"] and cells[0].startswith(COMPARED):
-            lines.append([r["models"][model]["file"], cells[0], cells[1], cells[3]])
+            found.setdefault(str(model), []).append((cells[0], cells[1], cells[3]))
+    return found
+
+
+def fidelity(r: dict[str, Any]) -> str:
+    """The same as a table; empty where nothing is known of these models."""
+    lines = [["model", "engine", "mean KL", "top-1"], ["---", "---", "--:", "--:"]]
+    for name, rows in divergences(r).items():
+        lines += [[r["models"][name]["file"], *row] for row in rows]
     return "\n".join("| " + " | ".join(x) + " |" for x in lines) if len(lines) > 2 else ""
 
 

@@ -45,6 +45,17 @@ def test_every_kept_record_can_be_shown(name, bench):
     assert "\n|" in text
 
 
+def test_the_short_table_names_every_engine_and_model(bench):
+    record = bench("record").last(BENCH / "results" / "peers.jsonl")
+
+    text = bench("peers_summary").markdown(record)
+
+    head = next(x for x in text.splitlines() if x.startswith("|"))
+    assert [c.strip() for c in head.split("|")[2:-1]] == list(record["engines"])
+    assert all(f"**{m['file']}**" in text for m in record["models"].values())
+    assert "mean KL" in text
+
+
 @pytest.mark.parametrize("block", BLOCKS)
 def test_pages_have_a_place_for_every_table(block):
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
