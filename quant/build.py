@@ -35,7 +35,8 @@ class Worker:
     def __init__(self) -> None:
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `close`
         pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "quant.jit"]
+        # -P: -m alone imports from the current directory first, which may hold another `quant`.
+        command = [sys.executable, "-P", "-m", "quant.jit"]
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=self.said, env=_environ()
         )

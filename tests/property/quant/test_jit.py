@@ -131,6 +131,20 @@ def test_a_kernel_compiles_once_and_runs(kernels, monkeypatch, tmp_path):
     assert len(cache_files(tmp_path)) == 2
 
 
+def test_a_quant_folder_in_the_current_directory_is_not_what_compiles(
+    kernels, monkeypatch, tmp_path
+):
+    other = tmp_path / "elsewhere" / "quant"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(other.parent)
+    spec = kernels.add.spec(21)
+
+    found = jit.load([spec], fallback=False)
+
+    assert call(found[spec], 1, 2, 0) == 43
+
+
 def test_symbols_are_c_names_and_distinct(kernels):
     specs = [kernels.add.spec(p) for p in ("Q4_K", "q4.k", "q4_k", -1, 1)]
 
