@@ -70,7 +70,7 @@ class Case:
             self.pages[at : at + len(raw)] = raw[: len(self.pages) - at]
         table = self.pages.ctypes.data + page * np.arange(n_pages, dtype=np.int64)
         heads = Heads(shape.n_head, shape.n_head_kv, shape.dim, shape.window)
-        work = schedule(heads, [Run(0, tokens, depth)])
+        work = schedule(heads, [Run(0, tokens, depth)], pool.threads)
         q = (rng.normal(0, 1, (tokens, shape.n_head, shape.dim)) * 0.125).astype(np.float32)
         out = np.zeros_like(q)
         partial = np.zeros(

@@ -161,15 +161,15 @@ class Stepper:
 
     def _schedule(self, runs: list[Run]) -> list[Items]:
         """Items of every kind of attention; a decode step mostly finds those of the step before."""
-        kinds = self.loaded.tape.heads
+        kinds, threads = self.loaded.tape.heads, self.loaded.pool.threads
         if any(r.n > 1 for r in runs):
-            return [schedule(heads, runs) for heads in kinds]
+            return [schedule(heads, runs, threads) for heads in kinds]
         key = tuple((r.first, r.pos // SPAN, *(_first_span(h, r.pos) for h in kinds)) for r in runs)
         found = self._items.get(key)
         if found is None:
             if len(self._items) > 256:
                 self._items.clear()
-            found = self._items[key] = [schedule(heads, runs) for heads in kinds]
+            found = self._items[key] = [schedule(heads, runs, threads) for heads in kinds]
         return found
 
     def _misfit(self) -> RequestError:

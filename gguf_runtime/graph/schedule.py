@@ -1,10 +1,10 @@
 """Who works on which part of attention: items for the kernel, and the rows that merge spans.
 
 A run is consecutive tokens of one sequence in the flat batch. Its queries are cut into tiles whose
-columns (query, head) share the loaded keys and values. With many tiles each item walks all spans of
-its queries and writes them merged; with few (decode) every span is an item of its own, so that all
-threads have work, and a merge follows. Both ways merge in the same order, so the choice changes no
-bit.
+columns (query, head) share the loaded keys and values: as wide as leaves enough tiles for all
+threads. With many tiles each item walks all spans of its queries and writes them merged; with few
+(decode) every span is an item of its own, so that all threads have work, and a merge follows. Both
+ways merge in the same order, so the choice changes no bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from gguf_runtime.kernels.attention_column import COLUMNS
 
 I32 = NDArray[np.int32]
 
-ENOUGH = 16  # items from which a run is not cut by spans
+ENOUGH = 8  # items per thread, from which a run is cut no further
+WIDTHS = (COLUMNS, COLUMNS // 2, COLUMNS // 4)  # columns of a tile, in order of preference
 
 
 class Run(NamedTuple):
@@ -51,31 +52,35 @@ class Items:
     n_slots: int  # of `partial`, in use
 
 
-def schedule(heads: Heads, runs: Sequence[Run]) -> Items:
+def schedule(heads: Heads, runs: Sequence[Run], threads: int) -> Items:
     """The items of one step; every run has at least one token."""
     items: list[I32] = []
     merges: list[I32] = []
     n_slots = 0
     for run in runs:
-        part, merge, n_slots = _run(heads, run, n_slots)
+        part, merge, n_slots = _run(heads, run, n_slots, ENOUGH * threads)
         items.append(part)
         merges.append(merge)
     return Items(np.concatenate(items), np.concatenate(merges), n_slots)
 
 
-def _run(heads: Heads, run: Run, slot: int) -> tuple[I32, I32, int]:
+def _run(heads: Heads, run: Run, slot: int, enough: int) -> tuple[I32, I32, int]:
     """(items, merge rows, next free slot) of one run, whose slots begin at `slot`."""
     group = heads.n_head // heads.n_head_kv
-    width = min(group, COLUMNS)
+    width = min(group, WIDTHS[-1])
     firsts = np.arange(0, group, width)  # head tiles inside a group
-    n_tile = max(1, COLUMNS // width)
+    n_tile = 1
+    for columns in WIDTHS:
+        n_tile = max(1, columns // width)
+        if -(-run.n // n_tile) * len(firsts) * heads.n_head_kv >= enough:
+            break
     starts = np.arange(0, run.n, n_tile)
     counts = np.minimum(n_tile, run.n - starts)
     low = run.pos + starts
     first_span = np.maximum(low - heads.window + 1, 0) // SPAN if heads.window else low * 0
     last_span = (low + counts - 1) // SPAN
     n_heads_tiles = len(firsts) * heads.n_head_kv
-    whole = len(starts) * n_heads_tiles >= ENOUGH
+    whole = len(starts) * n_heads_tiles >= enough
     rows = []  # first token, tokens, first span, spans, slot
     merges: list[I32] = []
     for start, n, s0, s1 in zip(starts, counts, first_span, last_span, strict=True):

@@ -172,21 +172,22 @@ def attention(cache: str) -> KernelFn:
     ) -> None:  # fmt: skip
         """One block of 64 positions for n columns; the keys at `coming` are wanted next."""
         at, s, window = scratch + POSITIONS_AT, scratch + SCORES_AT, v.ld_i64(args + WINDOW)
-        last = high(at + 8 * (n - 1), start)
         dim, shared = v.ld_i64(args + KEY_DIM), scratch + SHARED_AT
+        key_bytes = v.ld_i64(args + KEY_BYTES)
+        x, value_bytes = keys + key_bytes, v.ld_i64(args + HEAD_BYTES) - key_bytes
         if n > WIDTH:
-            many_scores(keys, scratch, n, dim, last, s, shared)
+            many_scores(keys, scratch, at, start, window, n, dim, s, shared, x, value_bytes)
         else:
-            scores(keys, scratch, n, dim, last, s, v.ld_i64(args + KEY_BYTES))
+            last = high(at + 8 * (n - 1), start)
+            scores(keys, scratch, n, dim, last, s, key_bytes)
         soften(s, scratch + STATE_AT, at, start, window, n, o, size)
-        x = keys + v.ld_i64(args + KEY_BYTES)
         if scaled:
             groups = v.ld_i64(args + VALUE_DIM) >> 5
             unpack_scales(x, scales, groups)
             x += groups * (2 * BLOCK)
         if n > WIDTH:
-            s = scratch + WEIGHTS_AT
-            many_values(x, scales, at, start, window, s, n, o, size, shared)
+            w = scratch + WEIGHTS_AT
+            many_values(x, scales, at, start, window, w, n, o, size, shared, coming, key_bytes)
         else:
             values(x, scales, at, start, window, s, n, o, size, coming - x)
 

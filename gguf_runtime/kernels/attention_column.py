@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 F32 = NDArray[np.float32]
 
-COLUMNS = 24  # most columns of an item
+COLUMNS = 96  # most columns of an item
 SUMS = 4 * (-(-COLUMNS // LANES) * LANES)  # bytes from m to l
 RATIOS = 2 * SUMS
 STATE_BYTES = 3 * SUMS
@@ -82,23 +82,36 @@ def soften(
 ) -> None:
     """Scores [n][64] of a block -> probabilities; updates the state and rescales rows of out.
 
-    In three passes, so that the latency of one column hides behind the others: the largest score of
-    each, what that makes of all states, the probabilities and their sums.
+    In passes over all columns, so that the latency of one hides behind the others: the largest score
+    of each, what that makes of all states, the rows of out, the probabilities and their sums.
     """
+    # The last column is the first to lose sight of what is old, the first of what is new.
+    whole = low(at + 8 * (n - 1), start, window) == 0 and high(at, start) == POSITIONS
     for c in range(n):
-        lo, hi = low(at + 8 * c, start, window), high(at + 8 * c, start)
+        lo, hi = 0, POSITIONS
+        if not whole:
+            lo, hi = low(at + 8 * c, start, window), high(at + 8 * c, start)
         v.st_f32(state + (RATIOS + 4 * c), largest(s + 256 * c, lo, hi))
     for i in range(0, 4 * n, 64):
         update(state + i)
     for c in range(n):
-        if low(at + 8 * c, start, window) < high(at + 8 * c, start):
-            r = v.ld_f32(state + (RATIOS + 4 * c))
-            if r != f32(1):
-                for i in range(o + c * size, o + (c + 1) * size, 64):
-                    v.st_f(i, v.mul(v.ld_f(i), v.splat_f(r)))
-            total = probabilities(s + 256 * c, state + 4 * c)
-            sums = state + (SUMS + 4 * c)
-            v.st_f32(sums, f32(v.ld_f32(sums) + total))
+        r = v.ld_f32(state + (RATIOS + 4 * c))
+        if r != f32(1):
+            for i in range(o + c * size, o + (c + 1) * size, 64):
+                v.st_f(i, v.mul(v.ld_f(i), v.splat_f(r)))
+    c = 0
+    if whole:
+        while c + together() <= n:
+            several(s + 256 * c, state + 4 * c)
+            c += together()
+    while c < n:
+        if whole or low(at + 8 * c, start, window) < high(at + 8 * c, start):
+            one(s + 256 * c, state + 4 * c)
+        else:
+            v.st_f32(state + (RATIOS + 4 * c), f32(0))
+        c += 1
+    for i in range(0, 4 * n, 64):
+        add_sums(state + i)
 
 
 def largest(s: Addr, lo: int, hi: int) -> float:
@@ -128,13 +141,39 @@ def update(v: Words, state: Addr) -> None:
 
 
 @macro
-def probabilities(v: Words, s: Addr, m: Addr) -> float:
-    """Scores -> exp(score - m), in place; their sum."""
-    top = v.bc_f(m)
-    x = [decay(v, v.sub(v.ld_f(s + 64 * k), top)) for k in range(4)]
-    for k in range(4):
+def add_sums(v: Words, state: Addr) -> None:
+    """16 columns: l + the block's sum, which stands in place of the ratio."""
+    v.st_f(state + SUMS, v.add(v.ld_f(state + SUMS), v.ld_f(state + RATIOS)))
+
+
+@macro
+def together(v: Words) -> int:
+    """Columns whose probabilities are made at once, as registers allow."""
+    return 2 if v.isa.startswith("avx512") else 1
+
+
+@macro
+def several(v: Words, s: Addr, state: Addr) -> None:
+    """`together` columns: scores -> probabilities."""
+    probabilities(v, s, state, together.fn(v))
+
+
+@macro
+def one(v: Words, s: Addr, state: Addr) -> None:
+    """One column: scores -> probabilities."""
+    probabilities(v, s, state, 1)
+
+
+def probabilities(v: Words, s: Addr, state: Addr, n: int) -> None:
+    """Scores of n columns -> exp(score - m), in place; their sums in place of the ratios."""
+    top = [v.bc_f(state + 4 * c) for c in range(n)]
+    x = [decay(v, v.sub(v.ld_f(s + 64 * k), top[k // 4])) for k in range(4 * n)]
+    for k in range(4 * n):
         v.st_f(s + 64 * k, x[k])
-    return v.hsum(v.add(v.add(x[0], x[1]), v.add(x[2], x[3])))
+    for c in range(n):
+        a = x[4 * c : 4 * c + 4]
+        total = v.hsum(v.add(v.add(a[0], a[1]), v.add(a[2], a[3])))
+        v.st_f32(state + (RATIOS + 4 * c), total)
 
 
 def merge_span(to: Addr, gap: int, o: Addr, m: float, l: float, x: Addr, n: int) -> None:

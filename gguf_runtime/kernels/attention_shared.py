@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.cache.pages import BLOCKS, GROUP, KEYS, POSITIONS
 from gguf_runtime.kernels.attention_column import high, low
-from gguf_runtime.kernels.attention_tiles import KEY_ROW, STRIP, fma_all, load, tile, wide
-from quant.simd import Addr, F, macro, v
+from gguf_runtime.kernels.attention_tiles import KEY_ROW, STRIP, fma_all, load, wide
+from quant.simd import Addr, F, macro
 
 if TYPE_CHECKING:
     from quant.simd.words import Words
@@ -22,18 +22,43 @@ if TYPE_CHECKING:
 WIDTH = 6  # columns of a tile; items with more columns have a multiple of them
 ROW = 64 * BLOCKS  # bytes of a row of the shared part
 SHARED_BYTES = ROW * POSITIONS
+UNROLL = 4  # rows of a step: fewer additions to addresses, which AVX2 has barely room for
 
 Step = Callable[..., Any]
 
 
-def tile_shared(columns: int, whole: bool) -> Step:
-    """Helper: acc += weight * row for n rows; `tile()` strips of `columns` columns, or one strip.
+def tile_shared(columns: int) -> Step:
+    """Helper: acc += weight * row for n rows and some strips of `columns` columns.
 
-    Weights of column c: float32 from the address at table + 8 c on, `at` bytes further.
+    Weights of column c: float32 from the address at table + 8 c on, `at` bytes further; acc is 0
+    before if `fresh`. 16 lines at `near` are asked from memory meanwhile, spread evenly.
     """
+    whole, one = tile_of(columns, True), tile_of(columns, False)
+
+    @macro
+    def tile(v: Words) -> int:
+        return wide(v, columns)
+
+    def shared(
+        x: Addr, table: Addr, at: int, n: int, strips: int, to: Addr, size: int, fresh: bool,
+        near: Addr,
+    ) -> None:  # fmt: skip
+        k = 0
+        while k + tile() <= strips:
+            whole(x + 64 * k, table, at, n, to + 64 * k, size, fresh, near)
+            k += tile()
+        while k < strips:
+            one(x + 64 * k, table, at, n, to + 64 * k, size, fresh, near)
+            k += 1
+
+    return shared
+
+
+def tile_of(columns: int, whole: bool) -> Step:
+    """Helper: the same for as many strips as a tile takes, or for one."""
 
     def strips(v: Words) -> int:
-        return wide(v) if whole else 1
+        return wide(v, columns) if whole else 1
 
     @macro
     def fetch(v: Words, acc: Addr, size: int) -> tuple[F, ...]:
@@ -44,10 +69,26 @@ def tile_shared(columns: int, whole: bool) -> Step:
     def weights(v: Words, table: Addr, at: int) -> tuple[int, ...]:
         return tuple(v.ld_i64(table + 8 * c) + at for c in range(columns))
 
-    @macro
-    def step(v: Words, acc: tuple[F, ...], x: Addr, w: tuple[int, ...], at: int) -> Any:
+    def row(v: Words, acc: tuple[F, ...], x: Addr, w: tuple[int, ...], at: int) -> Any:
         rows = [v.ld_f(x + 64 * k) for k in range(strips(v))]
         return fma_all(v, acc, rows, [v.bc_f(a + at) for a in w])
+
+    @macro
+    def step(v: Words, acc: tuple[F, ...], x: Addr, w: tuple[int, ...], at: int) -> Any:
+        return row(v, acc, x, w, at)
+
+    @macro
+    def zeros(v: Words) -> tuple[F, ...]:
+        return (v.zero_f(),) * (columns * strips(v))
+
+    @macro
+    def steps(
+        v: Words, acc: tuple[F, ...], x: Addr, w: tuple[int, ...], at: int, near: Addr
+    ) -> Any:
+        v.prefetch(near)
+        for j in range(UNROLL):
+            acc = row(v, acc, x + j * ROW, tuple(a + 4 * j for a in w), at)
+        return acc
 
     @macro
     def keep(v: Words, acc: tuple[F, ...], to: Addr, size: int) -> None:
@@ -55,15 +96,29 @@ def tile_shared(columns: int, whole: bool) -> Step:
         for i, x in enumerate(acc):
             v.st_f(to + i // n * size + 64 * (i % n), x)
 
-    def shared(x: Addr, table: Addr, at: int, n: int, to: Addr, size: int) -> None:
+    def tile(
+        x: Addr, table: Addr, at: int, n: int, to: Addr, size: int, fresh: bool, near: Addr
+    ) -> None:
         w = weights(table, at)
-        acc = fetch(to, size)
-        for i in range(0, 4 * n, 4):
+        acc = zeros()
+        if not fresh:
+            acc = fetch(to, size)
+        many = n // UNROLL * UNROLL
+        for i in range(0, 4 * many, 4 * UNROLL):
+            acc = steps(acc, x, w, i, near + (i << 2))
+            x += UNROLL * ROW
+        for i in range(4 * many, 4 * n, 4):
             acc = step(acc, x, w, i)
             x += ROW
         keep(acc, to, size)
 
-    return shared
+    return tile
+
+
+def following(ahead: int, size: int) -> int:
+    """Where a tile goes on with asking for `size` bytes of which another reached `ahead`."""
+    ahead += 64 * (64 // UNROLL)
+    return ahead if ahead < size else 0
 
 
 # ---- scores ------------------------------------------------------------------------------------
@@ -106,21 +161,27 @@ def unpack_keys(cache: str) -> Step:
 
 
 def shared_scores(cache: str) -> Step:
-    """Helper: scores of n columns, [column][64] float32 at out, for key blocks below `last`."""
-    unpack = unpack_keys(cache)
-    of6 = tile_shared(WIDTH, True)
+    """Helper: scores of n columns, [column][64] float32 at out, for key blocks that a tile sees.
+
+    `size` bytes at `coming` are wanted next.
+    """
+    unpack, six = unpack_keys(cache), tile_shared(WIDTH)
 
     def scores(
-        keys: Addr, table: Addr, n: int, dim: int, last: int, out: Addr, shared: Addr
-    ) -> None:
-        for i in range(0, n * ROW, 64):
-            v.st_f(out + i, v.zero_f())
+        keys: Addr, table: Addr, at: Addr, start: int, window: int, n: int, dim: int, out: Addr,
+        shared: Addr, coming: Addr, size: int,
+    ) -> None:  # fmt: skip
+        ahead = 0
         for d in range(0, dim, 64):
             rows = min(dim - d, 64)
             unpack(keys, dim, d, rows, shared)
             for c in range(0, n, WIDTH):
-                for k in range(0, (last + KEYS - 1) // KEYS, tile()):
-                    of6(shared + 64 * k, table + 8 * c, 4 * d, rows, out + c * ROW + 64 * k, ROW)
+                lo = low(at + 8 * c, start, window) // KEYS
+                hi = (high(at + 8 * (c + WIDTH - 1), start) + KEYS - 1) // KEYS
+                to = out + c * ROW + 64 * lo
+                near = coming + ahead
+                six(shared + 64 * lo, table + 8 * c, 4 * d, rows, hi - lo, to, ROW, d == 0, near)
+                ahead = following(ahead, size)
 
     return scores
 
@@ -163,31 +224,13 @@ def shared_values(cache: str) -> Step:
     column, so hidden values are never touched.
     """
     unpack, strip = unpack_values(cache), STRIP[cache]
-    six, six1, one, one1 = (tile_shared(c, w) for c in (WIDTH, 1) for w in (True, False))
-
-    def together(x: Addr, table: Addr, at: int, n: int, strips: int, o: Addr, size: int) -> None:
-        k = 0
-        while k + tile() <= strips:
-            six(x + 64 * k, table, at, n, o + 64 * k, size)
-            k += tile()
-        while k < strips:
-            six1(x + 64 * k, table, at, n, o + 64 * k, size)
-            k += 1
-
-    def alone(x: Addr, table: Addr, at: int, n: int, strips: int, o: Addr, size: int) -> None:
-        k = 0
-        while k + tile() <= strips:
-            one(x + 64 * k, table, at, n, o + 64 * k, size)
-            k += tile()
-        while k < strips:
-            one1(x + 64 * k, table, at, n, o + 64 * k, size)
-            k += 1
+    six, one = tile_shared(WIDTH), tile_shared(1)
 
     def values(
         x: Addr, scales: Addr, at: Addr, start: int, window: int, table: Addr, n: int, o: Addr,
-        size: int, shared: Addr,
+        size: int, shared: Addr, coming: Addr, bytes_coming: int,
     ) -> None:  # fmt: skip
-        strips = size >> 6
+        strips, ahead = size >> 6, 0
         first, last = low(at, start, window), high(at + 8 * (n - 1), start)
         for j in range(0, strips, BLOCKS):
             m = min(strips - j, BLOCKS)
@@ -204,15 +247,16 @@ def shared_values(cache: str) -> Step:
                     end = lo if phase == 0 else hi if phase == 1 else 64
                     if phase == 1 and begin < end:
                         row = shared + begin * ROW
-                        together(row, table + 8 * c, 4 * begin, end - begin, m, to, size)
+                        near = coming + ahead
+                        six(row, table + 8 * c, 4 * begin, end - begin, m, to, size, False, near)
+                        ahead = following(ahead, bytes_coming)
                     elif begin < end:
                         for i in range(WIDTH):
                             f = max(low(a + 8 * i, start, window), begin)
                             e = min(high(a + 8 * i, start), end)
                             if f < e:
                                 row = shared + f * ROW
-                                alone(
-                                    row, table + 8 * (c + i), 4 * f, e - f, m, to + i * size, size
-                                )
+                                w = table + 8 * (c + i)
+                                one(row, w, 4 * f, e - f, m, to + i * size, size, False, coming)
 
     return values

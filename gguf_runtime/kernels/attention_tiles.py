@@ -1,8 +1,9 @@
 """The register tiles of attention: scores of a few columns against keys, values weighted by them.
 
-A column is one (query, head). Tiles hold 6, 4, 3, 2 or 1 columns; on AVX-512 (32 wide registers) by all
-4 key blocks or 4 strips of values, elsewhere by one: 24 accumulators and 12 pairs of them. Every
-accumulator is one chain in the contract's order (attention.py), so the shape of a tile changes no bit.
+A column is one (query, head). Tiles hold 6, 4, 3, 2 or 1 columns by as many key blocks or strips of
+values (1, 2 or 4) as leave registers for them: few columns by one strip would be too few chains to
+hide the latency of fma. Every accumulator is one chain in the contract's order (attention.py), so
+the shape of a tile changes no bit.
 Keys and values of f16 and q8_0 pages become float32 in registers; code * d is exact.
 """
 
@@ -22,19 +23,19 @@ WIDTHS = (6, 4, 3, 2, 1)
 
 KEY_ROW = {"f16": 2 * KEYS, "f32": 4 * KEYS, "q8_0": KEYS}  # bytes of one dimension of 16 keys
 STRIP = {"f16": 32, "f32": 64, "q8_0": 16}  # bytes of 16 values of one row
+ACCUMULATORS = {
+    "avx512vnni": 24,
+    "avx2": 8,
+    "neondot": 24,
+}  # registers, where more than a strip fits
 
 Step = Callable[..., Any]
 
 
-def wide(v: Words) -> int:
+def wide(v: Words, columns: int) -> int:
     """Key blocks, or strips of values, of a register tile."""
-    return 4 if v.P == 1 and v.isa.startswith("avx512") else 1
-
-
-@macro
-def tile(v: Words) -> int:
-    """The same for a kernel's own loops."""
-    return wide(v)
+    n = ACCUMULATORS.get(v.isa, 0) // (v.P * columns)
+    return 4 if n >= 4 else 2 if n >= 2 else 1
 
 
 def load(v: Words, cache: str, a: Addr) -> F:
@@ -53,8 +54,12 @@ def tile_scores(cache: str, columns: int) -> Step:
     group_bytes = 2 * KEYS
 
     @macro
+    def tile(v: Words) -> int:
+        return wide(v, columns)
+
+    @macro
     def zeros(v: Words) -> tuple[F, ...]:
-        return (v.zero_f(),) * (columns * wide(v))
+        return (v.zero_f(),) * (columns * wide(v, columns))
 
     @macro
     def queries(v: Words, table: Addr) -> tuple[int, ...]:
@@ -62,10 +67,10 @@ def tile_scores(cache: str, columns: int) -> Step:
 
     @macro
     def scales(v: Words, keys: Addr, step: int) -> tuple[F, ...]:
-        return tuple(v.ld_f16(keys + k * step) for k in range(wide(v)))
+        return tuple(v.ld_f16(keys + k * step) for k in range(wide(v, columns)))
 
     def fetch_ahead(v: Words, near: Addr) -> None:
-        for k in range(0, wide(v) * row, 64):
+        for k in range(0, wide(v, columns) * row, 64):
             v.prefetch(near + k)
 
     @macro
@@ -74,7 +79,7 @@ def tile_scores(cache: str, columns: int) -> Step:
         near: Addr,
     ) -> Any:  # fmt: skip
         fetch_ahead(v, near)
-        x = [load(v, cache, keys + k * step) for k in range(wide(v))]
+        x = [load(v, cache, keys + k * step) for k in range(wide(v, columns))]
         return fma_all(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
 
     @macro
@@ -83,35 +88,43 @@ def tile_scores(cache: str, columns: int) -> Step:
         near: Addr, s: tuple[F, ...],
     ) -> Any:  # fmt: skip
         fetch_ahead(v, near)
-        x = [v.mul(load(v, cache, keys + k * step), s[k]) for k in range(wide(v))]
+        x = [v.mul(load(v, cache, keys + k * step), s[k]) for k in range(wide(v, columns))]
         return fma_all(v, acc, x, [v.bc_f(a + 4 * d) for a in q])
 
     @macro
     def store(v: Words, acc: tuple[F, ...], out: Addr) -> None:
-        n = wide(v)
+        n = wide(v, columns)
         for i, x in enumerate(acc):
             v.st_f(out + i // n * 256 + i % n * 64, x)
 
-    def scores(keys: Addr, step: int, table: Addr, dim: int, out: Addr, ahead: int) -> None:
+    def scores(
+        keys: Addr, step: int, table: Addr, dim: int, blocks: int, out: Addr, ahead: int
+    ) -> None:
         q = queries(table)
-        acc, near = zeros(), keys + ahead
-        for d in range(dim):
-            acc = plain(acc, keys, step, q, d, near)
-            keys += row
-            near += tile() * row
-        store(acc, out)
-
-    def scores_scaled(keys: Addr, step: int, table: Addr, dim: int, out: Addr, ahead: int) -> None:
-        q = queries(table)
-        acc, near = zeros(), keys + ahead
-        for g in range(0, dim, GROUP):
-            s = scales(keys, step)
-            keys += group_bytes
-            for d in range(g, g + GROUP):
-                acc = scaled(acc, keys, step, q, d, near, s)
-                keys += row
+        for k in range(0, blocks, tile()):
+            x, acc = keys + k * step, zeros()
+            near = x + ahead
+            for d in range(dim):
+                acc = plain(acc, x, step, q, d, near)
+                x += row
                 near += tile() * row
-        store(acc, out)
+            store(acc, out + 64 * k)
+
+    def scores_scaled(
+        keys: Addr, step: int, table: Addr, dim: int, blocks: int, out: Addr, ahead: int
+    ) -> None:
+        q = queries(table)
+        for k in range(0, blocks, tile()):
+            x, acc = keys + k * step, zeros()
+            near = x + ahead
+            for g in range(0, dim, GROUP):
+                s = scales(x, step)
+                x += group_bytes
+                for d in range(g, g + GROUP):
+                    acc = scaled(acc, x, step, q, d, near, s)
+                    x += row
+                    near += tile() * row
+            store(acc, out + 64 * k)
 
     return scores_scaled if cache == "q8_0" else scores
 
@@ -131,31 +144,25 @@ def dispatch_scores(cache: str) -> Step:
     row = KEY_ROW[cache]
     scale = 2 * KEYS if cache == "q8_0" else 0
 
-    def some(keys: Addr, step: int, table: Addr, left: int, dim: int, out: Addr, ahead: int) -> int:
-        if left >= 6:
-            of6(keys, step, table, dim, out, ahead)
-            return 6
-        if left >= 4:
-            of4(keys, step, table, dim, out, ahead)
-            return 4
-        if left == 3:
-            of3(keys, step, table, dim, out, ahead)
-            return 3
-        if left == 2:
-            of2(keys, step, table, dim, out, ahead)
-            return 2
-        of1(keys, step, table, dim, out, ahead)
-        return 1
-
     def scores(keys: Addr, table: Addr, n: int, dim: int, last: int, out: Addr, ahead: int) -> None:
-        step = dim * row + (dim >> 5) * scale
-        c = 0
-        while c < n:
-            done = 0
-            for k in range(0, (last + KEYS - 1) // KEYS, tile()):
-                x, to = keys + k * step, out + 256 * c + 64 * k
-                done = some(x, step, table + 8 * c, n - c, dim, to, ahead)
-            c += done
+        step, blocks = dim * row + (dim >> 5) * scale, (last + KEYS - 1) // KEYS
+        while n > 0:
+            w = min(n, 3)
+            if n >= 6:
+                w = 6
+                of6(keys, step, table, dim, blocks, out, ahead)
+            elif n >= 4:
+                w = 4
+                of4(keys, step, table, dim, blocks, out, ahead)
+            elif n == 3:
+                of3(keys, step, table, dim, blocks, out, ahead)
+            elif n == 2:
+                of2(keys, step, table, dim, blocks, out, ahead)
+            else:
+                of1(keys, step, table, dim, blocks, out, ahead)
+            table += 8 * w
+            out += 256 * w
+            n -= w
 
     return scores
 
@@ -166,6 +173,10 @@ def dispatch_scores(cache: str) -> Step:
 def tile_values(cache: str, columns: int) -> Step:
     """Helper: adds p * value of positions first .. end - 1 to the rows of `columns` columns."""
     strip, scaled = STRIP[cache], cache == "q8_0"
+
+    @macro
+    def tile(v: Words) -> int:
+        return wide(v, columns)
 
     def fetch_n(v: Words, o: Addr, size: int, n: int) -> tuple[F, ...]:
         return tuple(v.ld_f(o + c * size + 64 * k) for c in range(columns) for k in range(n))
@@ -186,15 +197,15 @@ def tile_values(cache: str, columns: int) -> Step:
 
     @macro
     def fetch(v: Words, o: Addr, size: int) -> tuple[F, ...]:
-        return fetch_n(v, o, size, wide(v))
+        return fetch_n(v, o, size, wide(v, columns))
 
     @macro
     def step(v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr, near: Addr) -> Any:
-        return step_n(v, acc, x, scales, p, near, wide(v))
+        return step_n(v, acc, x, scales, p, near, wide(v, columns))
 
     @macro
     def keep(v: Words, acc: tuple[F, ...], o: Addr, size: int) -> None:
-        keep_n(v, acc, o, size, wide(v))
+        keep_n(v, acc, o, size, wide(v, columns))
 
     @macro
     def fetch1(v: Words, o: Addr, size: int) -> tuple[F, ...]:

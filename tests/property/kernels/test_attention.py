@@ -8,6 +8,7 @@ from gguf_runtime.kernels.attention_checks import AttentionCase, whole_items
 from gguf_runtime.kernels.checks import run_all, same_bits
 from gguf_runtime.kernels.slots import row
 from quant import cpu
+from quant.simd.elementary import exp_bits
 
 every_isa = pytest.mark.parametrize("isa", cpu.exact()[::-1])
 SHAPES = [(9, 3, 64, 0), (4, 1, 32, 100), (6, 6, 32, 0), (14, 2, 64, 70)]
@@ -80,6 +81,26 @@ def test_alone_in_tiles_and_split_by_spans_are_the_same_bits(
     assert np.all(np.isfinite(tiles))
     assert same_bits(tiles, alone)
     assert same_bits(tiles, split)
+
+
+@every_isa
+def test_what_a_later_smaller_span_weighs_has_the_bits_of_exp(isa, kernels):
+    x = np.linspace(-110, 0, 3001).astype(np.float32)
+    x = np.concatenate([x, np.float32([-np.inf, -104, -103.97, -87.34, -1e-40, -0.0])])
+    dim = 16
+    # M, L, O of each head are 0, 1, 0 and then x, 0, 1: what comes out is e^x * 1 / 1.
+    partial = np.zeros((2, len(x), 16 + dim), np.float32)
+    partial[0, :, 1], partial[1, :, 0], partial[1, :, 16:] = 1, x, 1
+    out, rows = np.zeros((len(x), dim), np.float32), np.array([[0, 0, 2, 1]], np.int32)
+    scratch = np.zeros(64 + 4 * dim, np.uint8)
+    args = row(
+        attention.MERGE_ARGS, out=out, out_stride=out.nbytes, value_dim=dim, partial=partial,
+        n_head=len(x), rows=rows, scratch=scratch,
+    )  # fmt: skip
+
+    run_all(kernels(isa)[attention.merge.spec()], args, len(x))
+
+    assert same_bits(out, exp_bits(x)[:, None].repeat(dim, 1))
 
 
 @every_isa
