@@ -18,13 +18,13 @@ from quant.gemm import (
     N_COLUMNS,
     N_GROUPS,
     N_STRIPS,
-    PREFETCH,
     SCRATCH,
     SCRATCH_BYTES,
     STRIP_BYTES,
     TILE,
     WEIGHTS,
     finish,
+    prefetch_step,
 )
 from quant.jit import kernel
 from quant.simd import macro, v
@@ -70,8 +70,7 @@ def floats(qtype: str, shape: str) -> KernelFn:
         ns, nc = tile_of(v)
         for k in range(n):
             ws = [weight(v, w + s * stride + k * line) for s in range(ns)]
-            if k % (64 // line) == 0:
-                v.prefetch(w + (PREFETCH + k * line))
+            prefetch_step(v, w, n * line, k, n)
             xs = [v.bc_f(x + c * ldx + 4 * k) for c in range(nc)]
             acc = tuple(v.fma(ws[s], xs[c], acc[s * nc + c]) for s in range(ns) for c in range(nc))
         return acc

@@ -14,7 +14,6 @@ from quant.gemm import (
     N_COLUMNS,
     N_GROUPS,
     N_STRIPS,
-    PREFETCH,
     SCRATCH,
     SCRATCH_BYTES,
     STRIP_BYTES,
@@ -22,6 +21,7 @@ from quant.gemm import (
     WEIGHTS,
     finish,
     group_values,
+    prefetch_step,
 )
 from quant.jit import kernel
 from quant.simd import macro, v
@@ -43,6 +43,7 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
     # Bound apart: what a kernel's loops read must be plain numbers to Numba.
     size, codes_at, group_bytes = block.size, block.codes, block.group
     m_at, sub_at = block.m, block.sub
+    share = size // 8 if t.kind == "super" else size  # bytes of a block for each of its groups
 
     @macro
     def zeros(v: Words) -> tuple[F, ...]:
@@ -53,19 +54,18 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
         for c in range(n):
             v.st_f(p + 64 * c, acc[c])
 
-    def stand(v: Words, p: Addr) -> Code:
+    def stand(v: Words, p: Addr, group: Addr) -> Code:
         raw, facts = unpack(v, t, p), codes_of(t)
 
         def code(s: int, k: int) -> B:
-            if k % 2 == 0:  # a line of 64 bytes serves two steps or fewer: evenly spread
-                v.prefetch(p + (PREFETCH + 32 * k))
+            prefetch_step(v, group, share, k)
             return v.stand(raw(k), facts)
 
         return code
 
     @macro
     def group_small(v: Words, acc: tuple[F, ...], w: Addr, a: Addr, g: int) -> tuple[F, ...]:
-        i = group_values(v, t, act, stand(v, w + codes_at), 1, a, g, n, None)[0]
+        i = group_values(v, t, act, stand(v, w + codes_at, w), 1, a, g, n, None)[0]
         d = v.ld_f16(w)
         m = v.ld_f16(w + m_at) if m_at else None
         out = []
@@ -89,7 +89,8 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
                 return v.ld_s8_s(w + sub_at + g * 32 + 16 * j)
             return v.ld_u8_s(scratch + g * 16)
 
-        i = group_values(v, t, act, stand(v, w + codes_at + g * group_bytes), 1, a, g, n, sub)[0]
+        code = stand(v, w + codes_at + g * group_bytes, w + g * share)
+        i = group_values(v, t, act, code, 1, a, g, n, sub)[0]
         m = v.cvt(v.ld_u8_w(scratch + 128 + g * 16)) if m_at else None
         out = []
         for c in range(n):

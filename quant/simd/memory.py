@@ -130,7 +130,7 @@ class MemoryWords(FloatWords, IntWords):
         for p, r in enumerate(x.regs):
             self.store_raw(a + p * self.lanes * 2, self.b.trunc(r, t))
 
-    def prefetch(self, a: Addr) -> None:
-        """Ask for the cache line at a; never faults."""
-        args = [self.ptr(a)] + [ir.Constant(I32, k) for k in (0, 3, 1)]
+    def prefetch(self, a: Addr, level: int = 1) -> None:
+        """Ask for the line at a, into the cache of this level (1 or 2); never faults."""
+        args = [self.ptr(a)] + [ir.Constant(I32, k) for k in (0, 4 - level, 1)]
         self.intrinsic("llvm.prefetch.p0", VOID, args)
