@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from quant.formats.registers import codes_of
 from quant.simd import v
-from quant.simd.layout import SUM32
+from quant.simd.layout import SUM16, SUM32
 from quant.simd.values import Addr, F
 from quant.types import Type
 
@@ -40,9 +40,13 @@ SLACK = 8  # columns that a register tile may read behind the last one
 # flight (the fill buffers of the first level alone hold 0.6 to 0.9 of it), then into the first.
 FAR, NEAR = 16384, 2048
 
-# Scratch of one thread: unpacked sub-scales, a panel per strip of the task, the accumulators.
+# Scratch of one thread: unpacked sub-scales, the panels of a register tile, what accumulators of a
+# column start at, the accumulators.
 SCALES_BYTES = 256
-PANEL_BYTES = 6272  # of a strip and 256 values of k, see `gemm_panel`
+PANEL_BYTES = 7296  # of a strip and 256 values of k, see `gemm_panel`
+PANELS = 2
+MOST_COLUMNS = 192  # that a sweep takes together, so that scratch stays small
+STARTS_BYTES = 128  # of a column
 
 
 def scratch_bytes(n_columns: int, tile: int) -> int:
@@ -50,7 +54,9 @@ def scratch_bytes(n_columns: int, tile: int) -> int:
 
     A register tile spans up to two strips, so the last one of an odd task has a silent neighbour.
     """
-    return SCALES_BYTES + (tile + tile % 2) * (PANEL_BYTES + (n_columns + SLACK) * 64)
+    columns = min(n_columns, MOST_COLUMNS) + SLACK
+    head = SCALES_BYTES + PANELS * PANEL_BYTES + columns * STARTS_BYTES
+    return head + (tile + tile % 2) * columns * 64
 
 
 def finish(args: int, acc: int, stride: int, strip: int, first: int, n: int) -> None:
@@ -98,6 +104,42 @@ def prefetch_step(v: Words, p: Addr, size: int, step: int, steps: int = 8) -> No
             v.prefetch(p + (NEAR + 64 * i))
 
 
+def finish_strips(
+    args: int, acc: int, stride: int, strip: int, n_strips: int, c: int, n: int
+) -> None:
+    """`finish` of several strips whose accumulators lie `stride` apart, columns c to c + n.
+
+    A column's strips are written side by side: rows of the output lie pages apart.
+    """
+    whole = n_strips
+    if v.ld_i64(args + N_ROWS) < (strip + n_strips) * 16:
+        whole -= 1
+        finish(args, acc + whole * stride, 64, strip + whole, c, n)
+    ld, ldr = v.ld_i64(args + LD_OUT), v.ld_i64(args + LD_RESID)
+    out = v.ld_i64(args + OUT) + strip * 64 + c * ld
+    bias, resid = v.ld_i64(args + BIAS), v.ld_i64(args + RESID)
+    if bias != 0:
+        bias += strip * 64
+    if resid != 0:
+        resid += strip * 64 + c * ldr
+    for _ in range(n):
+        for s in range(whole):
+            x = v.ld_f(acc + s * stride)
+            if bias != 0:
+                x = v.add(x, v.ld_f(bias + s * 64))
+            if resid != 0:
+                x = v.add(x, v.ld_f(resid + s * 64))
+            v.st_f(out + s * 64, x)
+        acc += 64
+        out += ld
+        resid += ldr
+
+
+def sums_of(t: Type) -> int:
+    """Which sums of a plane centre this type: offset of the table."""
+    return SUM16 if t.group == 16 else SUM32
+
+
 def group_values(
     v: Words,
     t: Type,
@@ -108,21 +150,27 @@ def group_values(
     g: int,
     n_columns: int,
     scales: Scales | None,
+    starts: Addr | None = None,
 ) -> list[list[F]]:
     """f32(i) of group g of the block at `a` for each strip and column.
 
-    a16 as 128 times the high plane plus the low one. code, scales: as `group_dots` takes them.
+    a16 as 128 times the high plane plus the low one. code, scales: as `group_values` (a8) or
+    `group_dots` (a16) takes them. starts: 64 bytes of a plane of a column, by `v.starts`.
     """
     codes = v.codes_of(codes_of(t))
-    of_group = g * 8 if t.group == 16 else g * 4 + SUM32
-    sums = [act.sums(p) + of_group for p in range(act.planes)]
-    columns = [
-        (a + c * act.size + g * 32 + 256 * p, a + c * act.size + sums[p])
-        for c in range(n_columns)
-        for p in range(act.planes)
-    ]
+    of_group = g * 8 if t.group == 16 else g * 4
+    columns = []
+    for c in range(n_columns):
+        block = a + c * act.size
+        for p in range(act.planes):
+            if starts is None:
+                at = block + (act.sums(p) + sums_of(t) + of_group)
+            else:
+                at = starts + ((c * act.planes + p) * 64 + of_group)
+            columns.append((block + (g * 32 + 256 * p), at))
+    ready = starts is not None
     if act.planes == 1:
-        return v.group_values(code, n_strips, columns, codes, scales)
-    out = v.group_dots(code, n_strips, columns, codes, scales)
+        return v.group_values(code, n_strips, columns, codes, scales, ready)
+    out = v.group_dots(code, n_strips, columns, codes, scales, ready)
     both = [[v.add_w(v.shl_w(r[2 * c], 7), r[2 * c + 1]) for c in range(n_columns)] for r in out]
     return [[v.cvt(i) for i in row] for row in both]

@@ -4,7 +4,7 @@ A strip's codes are unpacked to bytes once, 256 values of k at a time, into a pa
 tile of strips x columns sweeps over the panels from the first-level cache.
 Arguments, task and promises: `quant.gemm`.
 
-panel  CODES 8 groups x 8 steps x 64 bytes | SUB sub-scales, 2 x 64 bytes a group |
+panel  CODES 8 groups x 8 steps x 64 bytes | SUB sub-scales, 2 x 128 bytes a group |
        D scales and MIN minima of the groups, f32[8][16] | D_SUPER, DM_SUPER d and -dmin, f32[16]
 """
 
@@ -15,19 +15,25 @@ from typing import TYPE_CHECKING
 from quant.formats.registers import codes_of, strip_block, unpack, unpack_scales6
 from quant.gemm import (
     ACTS_AT,
+    LD_OUT,
+    MOST_COLUMNS,
     N_COLUMNS,
     N_GROUPS,
     N_STRIPS,
+    OUT,
     PANEL_BYTES,
+    PANELS,
     SCALES_BYTES,
     SCRATCH,
     SCRATCH_BYTES,
     SLACK,
+    STARTS_BYTES,
     STRIP_BYTES,
     TILE,
     WEIGHTS,
-    finish,
+    finish_strips,
     group_values,
+    sums_of,
 )
 from quant.jit import kernel
 from quant.simd import macro, v
@@ -39,7 +45,8 @@ if TYPE_CHECKING:
     from quant.compile import KernelFn
     from quant.simd.words import Words
 
-CODES, SUB, D, MIN, D_SUPER, DM_SUPER = 0, 4096, 5120, 5632, 6144, 6208  # bytes in a panel
+CODES, SUB, D, MIN, D_SUPER, DM_SUPER = 0, 4096, 6144, 6656, 7168, 7232  # bytes in a panel
+EVEN = 12  # columns: a multiple of every register tile's
 
 
 @kernel(check="quant.checks.check_panel")
@@ -48,6 +55,7 @@ def panel(qtype: str, fmt: str) -> KernelFn:
     t, act = get(qtype), ACTS[fmt]
     block, facts, is_super = strip_block(t), codes_of(t), t.kind == "super"
     m_at, sub_at, group16, column = block.m, block.sub, t.group == 16, act.size
+    a8, start_bytes = act.planes == 1, 64 * act.planes
     block_groups = 8 if is_super else 1  # groups in a block of the file
     size, codes_at, group_bytes = block.size, block.codes, block.group
 
@@ -58,6 +66,24 @@ def panel(qtype: str, fmt: str) -> KernelFn:
     @macro
     def tile_columns(v: Words) -> int:
         return v.tile_of(facts, act.planes)[1]
+
+    @macro
+    def centred(v: Words) -> int:
+        return v.codes_of(facts).center
+
+    @macro
+    def start(v: Words, a: Addr, out: Addr) -> None:
+        """A column's sums of a block -> what its accumulators start at."""
+        bias = v.bias if is_super and a8 else 0
+        for k in range(act.planes):
+            sums = a + (act.sums(k) + sums_of(t))
+            v.starts(sums, out + 64 * k, v.codes_of(facts), bias)
+
+    def st_sub(v: Words, at: Addr, x: S) -> None:
+        if a8:
+            v.st_scale(at, x)
+        else:
+            v.store(at, x)
 
     @macro
     def head(v: Words, w: Addr, scratch: Addr, p: Addr) -> None:
@@ -81,9 +107,10 @@ def panel(qtype: str, fmt: str) -> KernelFn:
                 v.st_f(p + MIN + g * 64, v.ld_f16(w + m_at))
         elif group16:
             for j in range(2):
-                v.st_s(p + SUB + g * 128 + 64 * j, v.ld_s8_s(w + sub_at + g * 32 + 16 * j))
+                x = v.ld_s8_s(w + sub_at + g * 32 + 16 * j)
+                st_sub(v, p + SUB + g * 256 + 128 * j, x)
         else:
-            v.st_s(p + SUB + g * 128, v.ld_u8_s(scratch + g * 16))
+            st_sub(v, p + SUB + g * 256, v.ld_u8_s(scratch + g * 16))
             v.st_f(p + MIN + g * 64, v.cvt(v.ld_u8_w(scratch + 128 + g * 16)))
 
     @macro
@@ -94,16 +121,21 @@ def panel(qtype: str, fmt: str) -> KernelFn:
         return tuple(v.ld_f(acc + s * stride + 64 * c) for s in range(ns) for c in range(nc))
 
     @macro
-    def group(v: Words, x: tuple[F, ...], p: Addr, a: Addr, g: int) -> tuple[F, ...]:
+    def group(v: Words, x: tuple[F, ...], p: Addr, a: Addr, starts: Addr, g: int) -> tuple[F, ...]:
         ns, nc = v.tile_of(facts, act.planes)
 
         def code(s: int, k: int) -> B:
             return v.ld_b(p + s * PANEL_BYTES + CODES + g * 512 + 64 * k)
 
         def sub(s: int, j: int) -> S:
-            return v.ld_s(p + s * PANEL_BYTES + SUB + g * 128 + 64 * j)
+            at = p + s * PANEL_BYTES + SUB + g * 256 + 128 * j
+            return v.ld_scale(at) if a8 else v.load(S, at)
 
-        i = group_values(v, t, act, code, ns, a, g, nc, sub if is_super else None)
+        share = nc * column // 8  # each group asks for so much of the next tile's activations
+        for k in range(-(-share // 64)):
+            v.prefetch(a + (nc * column + 64 * k) + g * share)
+        ready = starts if v.codes_of(facts).center else None
+        i = group_values(v, t, act, code, ns, a, g, nc, sub if is_super else None, ready)
         out = []
         for s in range(ns):
             strip = p + s * PANEL_BYTES + g * 64
@@ -135,38 +167,63 @@ def panel(qtype: str, fmt: str) -> KernelFn:
             for c in range(nc):
                 v.st_f(at + 64 * c, y[c])
 
+    @macro
+    def soon(v: Words, out: Addr) -> None:
+        """Results will be written here: have the lines, they lie a row of the output apart."""
+        for s in range(v.tile_of(facts, act.planes)[0]):
+            v.prefetch(out + 64 * s, level=2)
+
     def sweep(args: int, task: int, thread: int) -> None:
+        """Column chunks of even size; in each all of k, all strips."""
+        n_columns = v.ld_i64(args + N_COLUMNS)
+        chunks = (n_columns + MOST_COLUMNS - 1) // MOST_COLUMNS
+        most = (n_columns + chunks - 1) // chunks
+        most = min(MOST_COLUMNS, (most + EVEN - 1) // EVEN * EVEN)
+        for begin_at in range(0, n_columns, most):
+            chunk(args, task, thread, begin_at, min(most, n_columns - begin_at))
+
+    def chunk(args: int, task: int, thread: int, c0: int, n: int) -> None:
         n_columns, n_groups = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
         tile, strip_bytes = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
         scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
         first, last = task * tile, min(task * tile + tile, v.ld_i64(args + N_STRIPS))
         panels = scratch + SCALES_BYTES
-        accs = panels + tile * PANEL_BYTES
-        stride = (n_columns + SLACK) * 64
+        table = panels + PANELS * PANEL_BYTES
+        accs = table + (n + SLACK) * STARTS_BYTES
+        stride = (n + SLACK) * 64
+        ld = v.ld_i64(args + LD_OUT)
+        out = v.ld_i64(args + OUT) + c0 * ld
         zero = v.zero_f()
-        for k in range((last - first) * (n_columns + SLACK)):
+        for k in range((last - first) * (n + SLACK)):
             v.st_f(accs + k * 64, zero)
-        a0 = v.ld_i64(args + ACTS_AT)
+        a0 = v.ld_i64(args + ACTS_AT) + c0 * column
         for b in range(0, n_groups, 8):
             n_g = min(8, n_groups - b)
-            for s in range(last - first):
-                w = v.ld_i64(args + WEIGHTS) + (first + s) * strip_bytes + b // block_groups * size
-                p = panels + s * PANEL_BYTES
-                head(w, scratch, p)
-                for g in range(n_g):
-                    lay(w, scratch, p, g)
-                    if not is_super:
-                        w += size
-            for c in range(0, n_columns, tile_columns()):
-                a = a0 + c * column
-                for s in range(0, last - first, tile_strips()):
-                    p, acc = panels + s * PANEL_BYTES, accs + s * stride + c * 64
+            if centred() != 0:
+                for c in range(n):
+                    start(a0 + c * column, table + c * start_bytes)
+            for s in range(0, last - first, tile_strips()):
+                for t in range(s, min(s + tile_strips(), last - first)):
+                    w = v.ld_i64(args + WEIGHTS) + (first + t) * strip_bytes
+                    w += b // block_groups * size
+                    p = panels + (t - s) * PANEL_BYTES
+                    head(w, scratch, p)
+                    for g in range(n_g):
+                        lay(w, scratch, p, g)
+                        if not is_super:
+                            w += size
+                for c in range(0, n, tile_columns()):
+                    a, acc = a0 + c * column, accs + s * stride + c * 64
                     x = begin(acc, stride)
                     for g in range(n_g):
-                        x = group(x, p, a, g)
-                    end(x, p, a, acc, stride)
+                        x = group(x, panels, a, table + c * start_bytes, g)
+                    end(x, panels, a, acc, stride)
+                    if b + 8 >= n_groups:
+                        at = out + (first + s) * 64 + c * ld
+                        for _ in range(tile_columns()):
+                            soon(at)
+                            at += ld
             a0 += n_columns * column
-        for s in range(last - first):
-            finish(args, accs + s * stride, 64, first + s, 0, n_columns)
+        finish_strips(args, accs, stride, first, last - first, c0, n)
 
     return sweep

@@ -54,6 +54,9 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
         for c in range(n):
             v.st_f(p + 64 * c, acc[c])
 
+    def scaled(v: Words, x: S) -> S:
+        return v.scale_of(x) if act.planes == 1 else x
+
     def stand(v: Words, p: Addr, group: Addr) -> Code:
         raw, facts = unpack(v, t, p), codes_of(t)
 
@@ -86,8 +89,8 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
     ) -> tuple[F, ...]:
         def sub(s: int, j: int) -> S:
             if group16:
-                return v.ld_s8_s(w + sub_at + g * 32 + 16 * j)
-            return v.ld_u8_s(scratch + g * 16)
+                return scaled(v, v.ld_s8_s(w + sub_at + g * 32 + 16 * j))
+            return scaled(v, v.ld_u8_s(scratch + g * 16))
 
         code = stand(v, w + codes_at + g * group_bytes, w + g * share)
         i = group_values(v, t, act, code, 1, a, g, n, sub)[0]

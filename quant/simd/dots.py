@@ -24,7 +24,7 @@ from quant.simd.scalars import ScalarWords
 from quant.simd.values import A, Addr, B, F, S, W
 
 Code = Callable[[int, int], B]  # (strip, step of 4 values) -> bytes as `dot` takes them
-Scales = Callable[[int, int], S]  # (strip, sub-group) -> its sub-scales
+Scales = Callable[[int, int], S]  # (strip, sub-group) -> its sub-scales, of `group_values` scaled
 
 
 class DotWords(MemoryWords, ScalarWords):
@@ -32,6 +32,8 @@ class DotWords(MemoryWords, ScalarWords):
 
     # 8-bit codes stand signed in the strip; VNNI wants them unsigned (+128).
     flip_signed = False
+    # What accumulators of `group_values` with sub-scales start at, beside the centring correction.
+    bias = 0
 
     # ---- codes and tiles -----------------------------------------------------------------------
 
@@ -52,14 +54,6 @@ class DotWords(MemoryWords, ScalarWords):
 
     # ---- sub-scales ----------------------------------------------------------------------------
 
-    def ld_s(self, a: Addr) -> S:
-        """16 sub-scales that `st_s` stored."""
-        return self.load(S, a)
-
-    def st_s(self, a: Addr, x: S) -> None:
-        """Store 16 sub-scales, 64 bytes, in a form of the instruction set's own."""
-        self.store(a, x)
-
     def ld_u8_s(self, a: Addr) -> S:
         """16 uint8 -> sub-scales."""
         return self.each_p(S, lambda p: self.scale_reg(self.narrow(a, p, I8, 1), False))
@@ -72,18 +66,41 @@ class DotWords(MemoryWords, ScalarWords):
         """16 / P bytes -> one register of sub-scales."""
         return (self.b.sext if signed else self.b.zext)(x, self.reg_type("S"))
 
+    def scale_of(self, x: S) -> S:
+        """Sub-scales in the form that `group_values` takes."""
+        return x
+
+    def st_scale(self, a: Addr, x: S) -> None:
+        """Store 16 sub-scales, at most 128 bytes, in a form of the instruction set's own."""
+        self.store(a, x)
+
+    def ld_scale(self, a: Addr) -> S:
+        """16 sub-scales that `st_scale` stored."""
+        return self.load(S, a)
+
     # ---- accumulators --------------------------------------------------------------------------
 
     def steps_held(self, codes: Codes) -> int:
         """Steps of 4 that an accumulator can hold before it must be taken out."""
         return 8
 
-    def acc_start(self, codes: Codes, sums: Addr) -> A:
-        """Accumulator at -center * the sum, at `sums`, of the activations of this sub-group."""
+    def acc_start(self, codes: Codes, sums: Addr, bias: int = 0, ready: bool = False) -> A:
+        """Accumulator at `bias` - center * the sum, at `sums`, of this sub-group's activations.
+
+        ready: `starts` has been there.
+        """
         if not codes.center:
-            return A([self.const("A", 0)] * self.P)
-        x = self.b.mul(self.load_raw(sums, I32), ir.Constant(I32, -codes.center))
+            return A([self.const("A", bias)] * self.P)
+        x = self.load_raw(sums, I32)
+        if not ready:
+            x = self.b.mul(x, ir.Constant(I32, -codes.center))
+            x = self.b.add(x, ir.Constant(I32, bias))
         return A([self.splat_reg(x, self.lanes)] * self.P)
+
+    def starts(self, sums: Addr, out: Addr, codes: Codes, bias: int) -> None:
+        """16 sums of activations -> what accumulators start at, 64 bytes: for many strips."""
+        k, c = self.const("W", -codes.center), self.const("W", bias)
+        self.st_w(out, self.each(W, lambda r: self.b.add(self.b.mul(r, k), c), self.ld_w(sums)))
 
     def dot(self, acc: A, u: B, x: B, codes: Codes) -> A:
         """acc + sum of 4 products in each lane; codes u, activations x in +-127."""
@@ -113,7 +130,13 @@ class DotWords(MemoryWords, ScalarWords):
     # ---- a group -------------------------------------------------------------------------------
 
     def accumulated(
-        self, code: Code, n_strips: int, columns: Sequence[tuple[Addr, Addr]], codes: Codes
+        self,
+        code: Code,
+        n_strips: int,
+        columns: Sequence[tuple[Addr, Addr]],
+        codes: Codes,
+        bias: int = 0,
+        ready: bool = False,
     ) -> Iterator[tuple[int, list[list[A]]]]:
         """Sums of one group as they fill up: (sub-group, accumulator of each strip and column)."""
         n_sub = codes.group // 4
@@ -128,7 +151,7 @@ class DotWords(MemoryWords, ScalarWords):
                 x = self.bc_b(q + 4 * k)
                 for s in range(n_strips):
                     if k % hold == 0:
-                        acc[s][c] = self.acc_start(start, sums + k // n_sub * 4)
+                        acc[s][c] = self.acc_start(start, sums + k // n_sub * 4, bias, ready)
                     acc[s][c] = self.dot(acc[s][c], u[s], x, codes)
             if k % hold == hold - 1:
                 yield k // n_sub, acc
@@ -140,14 +163,15 @@ class DotWords(MemoryWords, ScalarWords):
         columns: Sequence[tuple[Addr, Addr]],
         codes: Codes,
         scales: Scales | None = None,
+        ready: bool = False,
     ) -> list[list[W]]:
         """i of one group for each strip and column.
 
         A column is (address of the 32 activations, address of their sums: one per sub-group of 16
-        if codes.group is 16). codes: from `codes_of`.
+        if codes.group is 16; ready: of what `starts` made of them). codes: from `codes_of`.
         """
         out: list[list[W]] = []
-        for j, acc in self.accumulated(code, n_strips, columns, codes):
+        for j, acc in self.accumulated(code, n_strips, columns, codes, 0, ready):
             by = [scales(s, j) if scales else None for s in range(n_strips)]
             new = [[self.acc_w(a, by[s], codes) for a in row] for s, row in enumerate(acc)]
             out = _added(self.add_w, out, new)
@@ -160,9 +184,13 @@ class DotWords(MemoryWords, ScalarWords):
         columns: Sequence[tuple[Addr, Addr]],
         codes: Codes,
         scales: Scales | None = None,
+        ready: bool = False,
     ) -> list[list[F]]:
-        """f32(i) of one group, where i fits 24 bits (int8 activations): see `group_dots`."""
-        ints = self.group_dots(code, n_strips, columns, codes, scales)
+        """f32(i) of one group, where i fits 24 bits (int8 activations): see `group_dots`.
+
+        scales: from `scale_of`. ready: by `starts` with this instruction set's `bias`.
+        """
+        ints = self.group_dots(code, n_strips, columns, codes, scales, ready)
         return [[self.cvt(i) for i in row] for row in ints]
 
     def store_sums(self, w0: W, w1: W, sums: Addr, g: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from quant.simd.base import I32, I64, VOID
+from quant.simd.values import Addr
 from quant.simd.words import Words
 
 
@@ -12,6 +13,11 @@ class Arm(Words):
     """The spinning hint and FPCR."""
 
     ieee_state = 0  # nearest even, subnormals kept, NaN propagated
+
+    def prefetch(self, a: Addr, level: int = 1) -> None:
+        """Only into the first level: a second address per line costs registers of the loop."""
+        if level == 1:
+            super().prefetch(a)
 
     def pause(self) -> None:
         """Tell the core that this is a spinning loop."""

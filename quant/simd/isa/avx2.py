@@ -45,14 +45,23 @@ class Avx2(X86):
         """15 * 127 * 16, 16 * 127 * 16, 31 * 127 * 8 fit int16; 8-bit codes are held as int32."""
         return 4 if codes.bits == 5 and not codes.center else 8
 
-    def acc_start(self, codes: Codes, sums: Addr) -> A:
+    def acc_start(self, codes: Codes, sums: Addr, bias: int = 0, ready: bool = False) -> A:
         """Accumulator at -center * the two sums, at `sums`, of this sub-group's activations."""
         if codes.signed or not codes.center:
             return A([self.const("H", 0)] * self.P)
         pair = self.b.bitcast(
             self.splat_reg(self.load_raw(sums, I32), self.lanes), self.reg_type("H")
         )
-        return A([self.b.mul(pair, self.const("H", -codes.center))] * self.P)
+        if not ready:
+            pair = self.b.mul(pair, self.const("H", -codes.center))
+        return A([pair] * self.P)
+
+    def starts(self, sums: Addr, out: Addr, codes: Codes, bias: int) -> None:
+        """16 pairs of sums -> what accumulators start at, 64 bytes."""
+        k = self.const("H", -codes.center)
+        for p in range(self.P):
+            x = self.load_raw(sums + 32 * p, self.reg_type("H"))
+            self.store_raw(out + 32 * p, self.b.mul(x, k))
 
     def dot_reg(self, acc: Any, u: Any, x: Any, codes: Codes) -> Any:
         """acc + sums of 2 products in each int16 of a register, by vpmaddubsw."""

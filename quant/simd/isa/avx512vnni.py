@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from quant.simd.dots import Code, Scales
+from quant.simd.floats import ROUNDER
 from quant.simd.isa.x86 import X86
 from quant.simd.layout import Codes
-from quant.simd.values import Addr, F, W
+from quant.simd.values import Addr, F, S, W
 
 
 class Avx512Vnni(X86):
@@ -19,6 +20,7 @@ class Avx512Vnni(X86):
     tile = (2, 6)
     tile_float = (2, 6)
     asm_register = "v"
+    bias = 0x4B400000  # the bits of `ROUNDER`
     flip_signed = True  # vpdpbusd takes unsigned codes and signed activations
 
     def tile_of(self, codes: Codes, planes: int) -> tuple[int, int]:
@@ -30,6 +32,20 @@ class Avx512Vnni(X86):
         """acc + sum of 4 products in each lane of a register, by vpdpbusd."""
         return self.intrinsic("llvm.x86.avx512.vpdpbusd.512", self.reg_type("W"), [acc, u, x])
 
+    def scale_of(self, x: S) -> S:
+        """Two registers: the sub-scales s as float32, and -s * `ROUNDER`; both are exact."""
+        s = self.cvt(W(x.regs))
+        return S([*s.regs, *self.mul(s, F([self.const("F", -ROUNDER)])).regs])
+
+    def st_scale(self, a: Addr, x: S) -> None:
+        """Store 16 sub-scales, 128 bytes."""
+        for k, r in enumerate(self.scale_of(x).regs):
+            self.st_f(a + 64 * k, F([r]))
+
+    def ld_scale(self, a: Addr) -> S:
+        """16 sub-scales that `st_scale` stored."""
+        return S([*self.ld_f(a).regs, *self.ld_f(a + 64).regs])
+
     def group_values(
         self,
         code: Code,
@@ -37,22 +53,26 @@ class Avx512Vnni(X86):
         columns: Sequence[tuple[Addr, Addr]],
         codes: Codes,
         scales: Scales | None = None,
+        ready: bool = False,
     ) -> list[list[F]]:
-        """f32(i) with sub-scales applied in float32: exact, since sums, products and i fit 24 bits.
+        """f32(i) by float32 operations that are exact: sums, products and i fit 22 to 24 bits.
 
-        A multiplication of int32 is two operations of ten cycles, one of float32 is one of four.
+        Accumulators start at the bits of `ROUNDER`, so that they end as those of ROUNDER + sum, and
+        one fma takes it off and applies the sub-scale: s * (ROUNDER + sum) - s * ROUNDER. Converting
+        is as dear as that, and a multiplication of int32 is two operations of ten cycles.
         """
         if scales is None:
-            return super().group_values(code, n_strips, columns, codes, scales)
+            return super().group_values(code, n_strips, columns, codes, scales, ready)
         out: list[list[F]] = []
-        for j, acc in self.accumulated(code, n_strips, columns, codes):
-            by = [self.cvt(W(scales(s, j).regs)) for s in range(n_strips)]
-            new = [[self.cvt(W(a.regs)) for a in row] for row in acc]
+        for j, acc in self.accumulated(code, n_strips, columns, codes, self.bias, ready):
+            new = []
+            for s in range(n_strips):
+                by, off = (F([r]) for r in scales(s, j).regs)
+                new.append([self.fma(self.f_of_w(W(a.regs)), by, off) for a in acc[s]])
             if out:
-                out = [
-                    [self.fma(x, by[s], y) for x, y in zip(new[s], out[s], strict=True)]
-                    for s in range(n_strips)
+                new = [
+                    [self.add(x, y) for x, y in zip(*pair, strict=True)]
+                    for pair in zip(out, new, strict=True)
                 ]
-            else:
-                out = [[self.mul(x, by[s]) for x in new[s]] for s in range(n_strips)]
+            out = new
         return out

@@ -68,6 +68,21 @@ def test_any_number_of_columns_gives_the_same_bits(isa, t, bodies, problems):
 
 
 @every_isa
+@pytest.mark.parametrize("name", ["Q5_0", "Q6_K"])
+def test_columns_that_are_taken_in_chunks_give_the_same_bits(isa, name, bodies, problems):
+    t, most = TYPES[name], gemm.MOST_COLUMNS
+    for fmt, body, kernel in bodies(isa, t):
+        p, expected = problems(t, fmt, rows=33, n=2 * most + 1, k=256)
+        for n in (most, most + 1, most + 7, 2 * most + 1):
+            ready = checks.prepare(p, isa, n, tile=3)
+
+            out = ready.run(kernel)
+
+            assert not checks.differences(out, expected[:n]), f"{body} {n} columns"
+            assert not ready.stray(), f"{body} {n} columns"
+
+
+@every_isa
 @every_type
 @pytest.mark.parametrize("rows", [1, 16, 17, 47])
 def test_a_last_strip_that_is_not_full_is_computed_and_no_more_is_written(
