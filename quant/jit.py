@@ -196,6 +196,8 @@ def _complete(specs: list[Spec], isa: str, progress: Progress | None, notice: No
             store.put(_file_name(s, isa), object_key(s, isa), data)
             found[s] = data
 
+        # The longest first: a worker that begins with it at the end keeps all others waiting.
+        need.sort(key=lambda s: -sources.weight(s.module))
         build(need, isa, publish, progress)
     _link(found, isa)
 

@@ -36,6 +36,19 @@ _WORDS = f"{_OWN}.simd"  # in every key as a folder
 @cache
 def digest(module: str) -> str:
     """sha256 over the sources of a module and of all modules that it imports, names included."""
+    found = _closure(module)
+    facts = "\n".join(f"{name}={_read(found[name])[0]}" for name in sorted(found))
+    return hashlib.sha256(facts.encode()).hexdigest()
+
+
+def weight(module: str) -> int:
+    """Characters of the same sources: about how long a kernel of the module takes to compile."""
+    return sum(len(_read(path)[1]) for path in _closure(module).values())
+
+
+@cache
+def _closure(module: str) -> dict[str, str]:
+    """Path of a module and of all modules that it imports, by name."""
     path = path_of(module)
     root = _root(module, path)
     found = {module: path}
@@ -45,8 +58,7 @@ def digest(module: str) -> str:
         new = {n: p for n, p in _imports(name, found[name], root).items() if n not in found}
         found.update(new)
         waiting.extend(new)
-    facts = "\n".join(f"{name}={_read(found[name])[0]}" for name in sorted(found))
-    return hashlib.sha256(facts.encode()).hexdigest()
+    return found
 
 
 @cache
@@ -65,7 +77,7 @@ def folder_digest(package: str) -> str:
 
 def forget() -> None:
     """Read every source again: for tests, which edit them."""
-    for known in (digest, folder_digest, path_of, _imports, _place, _read):
+    for known in (digest, folder_digest, path_of, _closure, _imports, _place, _read):
         known.cache_clear()
 
 

@@ -16,6 +16,7 @@ from gguf_runtime.engine.border import BORDER
 from gguf_runtime.engine.checks import one_of
 from gguf_runtime.engine.completion import Notice
 from gguf_runtime.engine.loaded import Loaded
+from gguf_runtime.engine.packs import specs_of
 from gguf_runtime.engine.sampler import SPECS as SAMPLER
 from gguf_runtime.engine.sampler import Sampler
 from gguf_runtime.engine.sizing import (
@@ -132,9 +133,8 @@ def open_backend(
 
     begin = time.perf_counter()
     with BORDER:
-        kernels = jit.load(
-            (*pool_kernels.SPECS, *SAMPLER, *VOCABULARY), progress=compiling, notice=told
-        )
+        specs = (*pool_kernels.SPECS, *SAMPLER, *VOCABULARY, *specs_of(plan.matrices()))
+        kernels = jit.load(specs, progress=compiling, notice=told)
         compile_s = time.perf_counter() - begin
         pool = Pool(n_threads, kernels)
         try:

@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from gguf_runtime.graph.weights import Weight
+from quant import packing_kernels
+from quant.jit import Spec
 from quant.packing import Pack, arena, fill
 from quant.pool import Pool
 
@@ -33,6 +35,11 @@ class Piece(NamedTuple):
     def size_bytes(self) -> int:
         """Bytes of the file."""
         return len(self.rows) * self.weight.qtype.row_bytes(self.weight.k)
+
+
+def specs_of(weights: Sequence[Weight]) -> list[Spec]:
+    """The kernels that pack these weights."""
+    return [packing_kernels.pack_strip.spec(name) for name in {w.qtype.name: 0 for w in weights}]
 
 
 def packed_bytes(weight: Weight) -> int:
