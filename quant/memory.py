@@ -34,7 +34,9 @@ def allocate(size: int, huge: bool = False) -> U8:
         QuantError: the system gives no address space of that size.
     """
     align = HUGE if huge and size >= HUGE else mmap.PAGESIZE
-    room = max(size, 1) + (align if align > mmap.PAGESIZE else 0)
+    room = max(size, 1)
+    if align > mmap.PAGESIZE:  # the end lies in a whole page too, and what begins anywhere is cut
+        room += -size % align + align
     try:
         area = mmap.mmap(-1, room, **_PRIVATE)
     except (OSError, ValueError, OverflowError) as e:
