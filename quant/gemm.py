@@ -17,18 +17,20 @@ reads  activation blocks of up to `SLACK` columns behind the last one (their res
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quant.formats.registers import codes_of
 from quant.simd import v
 from quant.simd.layout import SUM16, SUM32
-from quant.simd.values import Addr, F
+from quant.simd.values import Addr, F, S, W
 from quant.types import Type
 
 if TYPE_CHECKING:
     from quant.simd.dots import Code, Scales
-    from quant.simd.layout import Act
+    from quant.simd.layout import Act, Codes
     from quant.simd.words import Words
+
+    Plane = tuple[Code, Codes, int]  # bytes of a step, what they are, what they count
 
 # Argument slots, in bytes. N_GROUPS counts 32 values of k, for float types single ones.
 N_COLUMNS, WEIGHTS, ACTS_AT, OUT, LD_OUT, BIAS, RESID, LD_RESID = range(0, 64, 8)
@@ -144,7 +146,7 @@ def group_values(
     v: Words,
     t: Type,
     act: Act,
-    code: Code,
+    planes: Sequence[Plane],
     n_strips: int,
     a: Addr,
     g: int,
@@ -154,10 +156,10 @@ def group_values(
 ) -> list[list[F]]:
     """f32(i) of group g of the block at `a` for each strip and column.
 
-    a16 as 128 times the high plane plus the low one. code, scales: as `group_values` (a8) or
-    `group_dots` (a16) takes them. starts: 64 bytes of a plane of a column, by `v.starts`.
+    planes: of the codes; their sums are added. a16 as 128 times the high plane of activations plus
+    the low one. scales: as `v.group_values` (a8) or `v.group_dots` (a16) takes them, with one plane.
+    starts: 64 bytes of a plane of a column, by `v.starts`.
     """
-    codes = v.codes_of(codes_of(t))
     of_group = g * 8 if t.group == 16 else g * 4
     columns = []
     for c in range(n_columns):
@@ -169,8 +171,24 @@ def group_values(
                 at = starts + ((c * act.planes + p) * 64 + of_group)
             columns.append((block + (g * 32 + 256 * p), at))
     ready = starts is not None
-    if act.planes == 1:
+    if act.planes == 1 and len(planes) == 1:
+        code, codes, _ = planes[0]
         return v.group_values(code, n_strips, columns, codes, scales, ready)
-    out = v.group_dots(code, n_strips, columns, codes, scales, ready)
-    both = [[v.add_w(v.shl_w(r[2 * c], 7), r[2 * c + 1]) for c in range(n_columns)] for r in out]
-    return [[v.cvt(i) for i in row] for row in both]
+    out: list[list[W]] = []
+    for code, codes, weight in planes:
+        by = scales if weight == 1 else _constant(v.splat_s(weight))
+        new = v.group_dots(code, n_strips, columns, codes, by, ready)
+        out = [added(v, *rows) for rows in zip(out, new, strict=True)] if out else new
+    if act.planes == 2:
+        high = [[v.shl_w(x, 7) for x in row[::2]] for row in out]
+        out = [added(v, h, row[1::2]) for h, row in zip(high, out, strict=True)]
+    return [[v.cvt(i) for i in row] for row in out]
+
+
+def added(v: Words, x: list[W], y: list[W]) -> list[W]:
+    """x + y, one by one."""
+    return [v.add_w(a, b) for a, b in zip(x, y, strict=True)]
+
+
+def _constant(x: S) -> Scales:
+    return lambda s, j: x

@@ -4,8 +4,9 @@ A strip's codes are unpacked to bytes once, 256 values of k at a time, into a pa
 tile of strips x columns sweeps over the panels from the first-level cache.
 Arguments, task and promises: `quant.gemm`.
 
-panel  CODES 8 groups x 8 steps x 64 bytes | SUB sub-scales, 2 x 128 bytes a group |
-       D scales and MIN minima of the groups, f32[8][16] | D_SUPER, DM_SUPER d and -dmin, f32[16]
+panel  SUB sub-scales, 2 x 128 bytes a group | D scales and MIN minima of the groups, f32[8][16] |
+       D_SUPER, DM_SUPER d and -dmin, f32[16] | CODES a plane: 8 groups x 8 steps x 64 bytes;
+       a second plane, where codes are split, lies where a second strip's panel would begin
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ from quant.types import get
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
+    from quant.simd.dots import Code
     from quant.simd.words import Words
 
-CODES, SUB, D, MIN, D_SUPER, DM_SUPER = 0, 4096, 6144, 6656, 7168, 7232  # bytes in a panel
+SUB, D, MIN, D_SUPER, DM_SUPER, CODES = 0, 2048, 2560, 3072, 3136, 3200  # bytes in a panel
+PLANE = 4096  # bytes
 EVEN = 12  # columns: a multiple of every register tile's
 
 
@@ -69,7 +72,7 @@ def panel(qtype: str, fmt: str) -> KernelFn:
 
     @macro
     def centred(v: Words) -> int:
-        return v.codes_of(facts).center
+        return v.planes_of(facts)[0][0].center
 
     @macro
     def start(v: Words, a: Addr, out: Addr) -> None:
@@ -77,7 +80,7 @@ def panel(qtype: str, fmt: str) -> KernelFn:
         bias = v.bias if is_super and a8 else 0
         for k in range(act.planes):
             sums = a + (act.sums(k) + sums_of(t))
-            v.starts(sums, out + 64 * k, v.codes_of(facts), bias)
+            v.starts(sums, out + 64 * k, v.planes_of(facts)[0][0], bias)
 
     def st_sub(v: Words, at: Addr, x: S) -> None:
         if a8:
@@ -100,15 +103,16 @@ def panel(qtype: str, fmt: str) -> KernelFn:
         source = w + codes_at + g * group_bytes if is_super else w + codes_at
         code = unpack(v, t, source)
         for k in range(8):
-            v.st_b(p + CODES + g * 512 + 64 * k, v.stand(code(k), facts))
+            for plane, x in enumerate(v.halves(code(k), facts)):
+                v.st_b(p + CODES + g * 512 + (plane * PLANE + 64 * k), x)
         if not is_super:
             v.st_f(p + D + g * 64, v.ld_f16(w))
             if m_at:
                 v.st_f(p + MIN + g * 64, v.ld_f16(w + m_at))
         elif group16:
             for j in range(2):
-                x = v.ld_s8_s(w + sub_at + g * 32 + 16 * j)
-                st_sub(v, p + SUB + g * 256 + 128 * j, x)
+                sub = v.ld_s8_s(w + sub_at + g * 32 + 16 * j)
+                st_sub(v, p + SUB + g * 256 + 128 * j, sub)
         else:
             st_sub(v, p + SUB + g * 256, v.ld_u8_s(scratch + g * 16))
             v.st_f(p + MIN + g * 64, v.cvt(v.ld_u8_w(scratch + 128 + g * 16)))
@@ -124,8 +128,11 @@ def panel(qtype: str, fmt: str) -> KernelFn:
     def group(v: Words, x: tuple[F, ...], p: Addr, a: Addr, starts: Addr, g: int) -> tuple[F, ...]:
         ns, nc = v.tile_of(facts, act.planes)
 
-        def code(s: int, k: int) -> B:
-            return v.ld_b(p + s * PANEL_BYTES + CODES + g * 512 + 64 * k)
+        def plane(at: int) -> Code:
+            def code(s: int, k: int) -> B:
+                return v.ld_b(p + s * PANEL_BYTES + CODES + g * 512 + (at + 64 * k))
+
+            return code
 
         def sub(s: int, j: int) -> S:
             at = p + s * PANEL_BYTES + SUB + g * 256 + 128 * j
@@ -134,8 +141,10 @@ def panel(qtype: str, fmt: str) -> KernelFn:
         share = nc * column // 8  # each group asks for so much of the next tile's activations
         for k in range(-(-share // 64)):
             v.prefetch(a + (nc * column + 64 * k) + g * share)
-        ready = starts if v.codes_of(facts).center else None
-        i = group_values(v, t, act, code, ns, a, g, nc, sub if is_super else None, ready)
+        found = v.planes_of(facts)
+        planes = [(plane(k * PLANE), *one) for k, one in enumerate(found)]
+        ready = starts if found[0][0].center else None
+        i = group_values(v, t, act, planes, ns, a, g, nc, sub if is_super else None, ready)
         out = []
         for s in range(ns):
             strip = p + s * PANEL_BYTES + g * 64

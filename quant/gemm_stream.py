@@ -31,7 +31,7 @@ from quant.types import get
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
-    from quant.simd.dots import Code
+    from quant.gemm import Plane
     from quant.simd.words import Words
 
 
@@ -57,14 +57,14 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
     def scaled(v: Words, x: S) -> S:
         return v.scale_of(x) if act.planes == 1 else x
 
-    def stand(v: Words, p: Addr, group: Addr) -> Code:
+    def stand(v: Words, p: Addr, group: Addr) -> tuple[Plane]:
         raw, facts = unpack(v, t, p), codes_of(t)
 
         def code(s: int, k: int) -> B:
             prefetch_step(v, group, share, k)
             return v.stand(raw(k), facts)
 
-        return code
+        return ((code, v.codes_of(facts), 1),)
 
     @macro
     def group_small(v: Words, acc: tuple[F, ...], w: Addr, a: Addr, g: int) -> tuple[F, ...]:

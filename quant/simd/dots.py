@@ -47,6 +47,14 @@ class DotWords(MemoryWords, ScalarWords):
         """Bytes from the strip -> bytes as `dot` takes them."""
         return self.xor_b(x, 128) if codes.signed and self.flip_signed else x
 
+    def planes_of(self, codes: Codes) -> tuple[tuple[Codes, int], ...]:
+        """The planes of bytes in which a panel keeps codes, and what each counts."""
+        return ((self.codes_of(codes), 1),)
+
+    def halves(self, x: B, codes: Codes) -> tuple[B, ...]:
+        """Bytes from the strip -> those planes."""
+        return (self.stand(x, codes),)
+
     def tile_of(self, codes: Codes, planes: int) -> tuple[int, int]:
         """Register tile (strips, columns) of a panel; two planes double a column's accumulators."""
         strips, columns = self.tile
@@ -65,6 +73,10 @@ class DotWords(MemoryWords, ScalarWords):
     def scale_reg(self, x: Any, signed: bool) -> Any:
         """16 / P bytes -> one register of sub-scales."""
         return (self.b.sext if signed else self.b.zext)(x, self.reg_type("S"))
+
+    def splat_s(self, x: int) -> S:
+        """A number as sub-scale of every row."""
+        return S([self.const("S", x)] * self.P)
 
     def scale_of(self, x: S) -> S:
         """Sub-scales in the form that `group_values` takes."""

@@ -15,7 +15,7 @@ from llvmlite import ir
 from quant.simd.base import I16, I32
 from quant.simd.isa.x86 import X86
 from quant.simd.layout import SUM16, SUM32, Codes
-from quant.simd.values import A, Addr, S, W
+from quant.simd.values import A, Addr, B, S, W
 
 
 class Avx2(X86):
@@ -38,8 +38,24 @@ class Avx2(X86):
         return self.intrinsic("llvm.x86.avx2.pmadd.wd", self.reg_type("W"), [x, y])
 
     def tile_of(self, codes: Codes, planes: int) -> tuple[int, int]:
-        """The sign trick takes a temporary, two planes two accumulators: two columns or one fit."""
-        return 1, (2 if codes.signed else 3) if planes == 1 else 1
+        """Two planes of activations take two accumulators: one column fits."""
+        return 1, 3 if planes == 1 else 1
+
+    def planes_of(self, codes: Codes) -> tuple[tuple[Codes, int], ...]:
+        """Signed bytes as 16 * (high - 8) + low, two sets of 4-bit codes.
+
+        Each takes two operations where the sign trick takes four and a temporary.
+        """
+        if not codes.signed:
+            return super().planes_of(codes)
+        return (Codes(4, 8, False, codes.group), 16), (Codes(4, 0, False, codes.group), 1)
+
+    def halves(self, x: B, codes: Codes) -> tuple[B, ...]:
+        """Bytes from the strip -> one plane, or the high and the low half of signed ones."""
+        if not codes.signed:
+            return super().halves(x, codes)
+        unsigned = self.xor_b(x, 128)
+        return self.bits_b(unsigned, 4, 15), self.bits_b(unsigned, 0, 15)
 
     def steps_held(self, codes: Codes) -> int:
         """15 * 127 * 16, 16 * 127 * 16, 31 * 127 * 8 fit int16; 8-bit codes are held as int32."""
