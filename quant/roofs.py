@@ -31,9 +31,7 @@ CHUNK = 1 << 20  # bytes of a task of the reading pass
 LOOPS = 20_000  # of a task in registers
 # Values that accumulate side by side: enough to hide the latency, few enough to stay in registers.
 CHAINS = {"avx512vnni": 16, "avx2": 6, "neondot": 4}
-LEAST_CHAINS = (
-    4  # where 8-bit codes need registers for their products, and on other instruction sets
-)
+LEAST_CHAINS = 4  # on other instruction sets
 PASSES = 5  # of which the best counts
 LEAST_BYTES = 1 << 30  # of a reading pass, where there is memory for it
 SHARE = 8  # of the memory that is to be had, at most one part is taken
@@ -61,13 +59,6 @@ def read_pass() -> KernelFn:
     return read_pass
 
 
-def chains_of(isa: str, kind: str) -> int:
-    """How many values a kind of peak accumulates side by side."""
-    if kind == "dot8" and isa == "avx2":
-        return LEAST_CHAINS
-    return CHAINS.get(isa, LEAST_CHAINS)
-
-
 @kernel
 def register_peak(kind: str) -> KernelFn:
     """kind "dot", "dot8": 4 products of bytes a lane; "fma": one float32. args: out."""
@@ -76,25 +67,28 @@ def register_peak(kind: str) -> KernelFn:
     @macro
     def dots(v: Words, acc: tuple[A, ...], x: W) -> tuple[A, ...]:
         u, out = v.bits_b(v.bytes_of_w(x), 0, 15), []
-        taken = v.codes_of(codes)
+        # Codes as a panel keeps them: of 8-bit ones two planes on AVX2, else one.
+        parts = v.halves(v.bytes_of_w(x) if kind == "dot8" else u, codes)
         for a in acc:
             # Activations LLVM cannot know: else AVX2's products, the same each time, leave the loop.
             if v.asm_register:
                 b = B([v.keep(r) for r in u.regs])
             else:
                 b = v.or_b(u, v.bytes_of_w(W(a.regs)))
-            out.append(v.dot(a, u, b, taken))
+            for (plane, _), y in zip(v.planes_of(codes), parts, strict=True):
+                a = v.dot(a, y, b, plane)
+            out.append(a)
         return tuple(out)
 
     @macro
     def starts(v: Words) -> tuple[A, ...]:
-        return tuple(A([v.const("A", 0)] * v.P) for _ in range(chains_of(v.isa, kind)))
+        return tuple(A([v.const("A", 0)] * v.P) for _ in range(CHAINS.get(v.isa, LEAST_CHAINS)))
 
     @macro
     def total(v: Words, acc: tuple[A, ...]) -> W:
         out = v.zero_w()
         for a in acc:
-            out = v.add_w(out, v.acc_w(a, None, v.codes_of(codes)))
+            out = v.add_w(out, v.acc_w(a, None, v.planes_of(codes)[0][0]))
         return out
 
     @macro
@@ -103,7 +97,7 @@ def register_peak(kind: str) -> KernelFn:
 
     @macro
     def zeros(v: Words) -> tuple[F, ...]:
-        return tuple(v.zero_f() for _ in range(chains_of(v.isa, kind)))
+        return tuple(v.zero_f() for _ in range(CHAINS.get(v.isa, LEAST_CHAINS)))
 
     @macro
     def sum_f(v: Words, acc: tuple[F, ...]) -> F:
@@ -173,7 +167,7 @@ class Roofs:
     def peak(self, kind: str) -> float:
         """Multiply-adds per second of one of `PEAKS`, best of five."""
         best = min(_seconds(self._peaks[kind].run) for _ in range(PASSES))
-        values = 4 * self._pool.threads * LOOPS * chains_of(self._isa, kind)
+        values = 4 * self._pool.threads * LOOPS * CHAINS.get(self._isa, LEAST_CHAINS)
         return values * PEAKS[kind] / best
 
 
