@@ -5,6 +5,11 @@
 The layers of a model are walked one after the other, each over its own part of the pages, so that
 decode finds its cache in memory and not in a core's cache. GFMA/s counts what queries see, not what
 tiles touch; GB/s counts keys and values once per step. One line per case, on stdout.
+
+The share is of attention's own limit, the later of two times, both from limits measured beside the
+case: its bytes at the bandwidth of reading, and its operations at the rate of fma. Operations are two
+multiply-adds per query, position and dimension, what exp takes per query and position, and one
+conversion of each stored key and value. Above 100 %: the cache stood nearer than memory.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from gguf_runtime.kernels.slots import row  # noqa: E402
 from quant import cpu, jit  # noqa: E402
 from quant.memory import allocate  # noqa: E402
 from quant.pool import Pool, Row  # noqa: E402
+from quant.roofs import Roofs  # noqa: E402
 
 
 class Shape(NamedTuple):
@@ -45,6 +51,8 @@ SHAPES = {
     "gemma": Shape(15, 4, 1, 256, 512),
     "qwen3": Shape(28, 16, 8, 128, 0),
 }
+EXP = 19  # operations of a probability: the difference to the largest score, and e^x of it
+READ_BYTES = 1 << 30  # of the pass that measures bandwidth
 CASES = ((1, 256), (1, 2048), (1, 8192), (256, 0), (256, 2048))  # tokens, positions before them
 
 
@@ -109,9 +117,15 @@ class Case:
         self.tape = pool.tape(rows)
         pairs = shape.layers * shape.n_head * seen(shape, tokens, depth)
         self.multiply_adds = pairs * 2 * shape.dim
+        self.operations = self.multiply_adds + pairs * EXP
         visible = min(depth + tokens, shape.window + tokens - 1 if shape.window else 1 << 60)
         self.bytes = page // POSITIONS * visible
+        self.operations += 2 * shape.layers * shape.n_head_kv * shape.dim * visible
         self.out = out
+
+    def limit(self, roofs: Roofs) -> float:
+        """Seconds below which it cannot be."""
+        return max(self.bytes / roofs.bandwidth(), self.operations / roofs.fma_peak())
 
     def seconds(self) -> float:
         """One step."""
@@ -128,16 +142,19 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(SHAPES), help="names, comma separated")
     a = parser.parse_args()
     with Pool(a.threads) as pool:
+        roofs = Roofs(pool, READ_BYTES)
         for name in a.only.split(","):
             for tokens, depth in CASES:
                 case = Case(pool, SHAPES[name], a.cache, tokens, depth)
                 case.seconds()
                 times = [case.seconds() for _ in range(a.reps)]
                 best, mid = min(times), statistics.median(times)
+                share = case.limit(roofs) / best
                 print(
                     f"{name:8} {cpu.isa()} {a.cache} {a.threads} threads, {tokens:3} tokens at "
                     f"{depth:4}: {mid * 1e3:7.2f} ms (best {best * 1e3:7.2f}), best "
-                    f"{case.multiply_adds / best / 1e9:6.1f} GFMA/s, {case.bytes / best / 1e9:5.1f} GB/s"
+                    f"{case.multiply_adds / best / 1e9:6.1f} GFMA/s, {case.bytes / best / 1e9:5.1f} GB/s, "
+                    f"{share:4.0%} of its limit"
                 )
     return 0
 
