@@ -4,6 +4,8 @@ A column is one (query, head). Tiles hold 6, 4, 3, 2 or 1 columns by as many key
 values (1, 2 or 4) as leave registers for them: few columns by one strip would be too few chains to
 hide the latency of fma. Every accumulator is one chain in the contract's order (attention.py), so
 the shape of a tile changes no bit.
+What comes next is asked into the second-level cache: into the first, the few lines that a core can
+have on their way there were the limit (2 threads, 5 to 10 % of decode at depth).
 Keys and values of f16 and q8_0 pages become float32 in registers; code * d is exact.
 """
 
@@ -71,7 +73,7 @@ def tile_scores(cache: str, columns: int) -> Step:
 
     def fetch_ahead(v: Words, near: Addr) -> None:
         for k in range(0, wide(v, columns) * row, 64):
-            v.prefetch(near + k)
+            v.prefetch(near + k, 2)
 
     @macro
     def plain(
@@ -185,7 +187,7 @@ def tile_values(cache: str, columns: int) -> Step:
         v: Words, acc: tuple[F, ...], x: Addr, scales: Addr, p: Addr, near: Addr, n: int
     ) -> Any:
         for k in range(0, strip * n, 64):
-            v.prefetch(near + k)
+            v.prefetch(near + k, 2)
         rows = [load(v, cache, x + strip * k) for k in range(n)]
         if scaled:  # strips 0 and 1 share a group of 32 values, 2 and 3 the next
             rows = [v.mul(r, v.bc_f(scales + 256 * (k // 2))) for k, r in enumerate(rows)]
