@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from gguf_runtime.cache.tree import PrefixTree
 from gguf_runtime.engine.border import BORDER, machine_error
+from gguf_runtime.engine.draft import Pace
 from gguf_runtime.engine.step import Entry, Stepper
 from gguf_runtime.errors import MachineError, RequestError
 from quant.errors import QuantError
@@ -76,6 +77,7 @@ class Backend(ABC):
         self._closed = False
         self._dropped: deque[tuple[Positions, tuple[int, ...]]] = deque()
         self._tree: PrefixTree | None = None  # what requests have left behind
+        self.pace = Pace()
         self._queue: set[int] = set()
 
     # ---- whose turn it is ----------------------------------------------------------------------

@@ -133,7 +133,7 @@ class Generation:
             token = self._read(pick=limit > 0)
             timings.prefill_s = time.perf_counter() - request.started
             if request.speculate and self.backend.speculates and limit > 1:
-                self._lookup = Lookup(session.ids)
+                self._lookup = Lookup(session.ids, self.backend.pace)
             while token >= 0:
                 if timings.ttft_s is None:
                     timings.ttft_s = time.perf_counter() - request.started
@@ -215,7 +215,7 @@ class Generation:
         else:
             self._verified.append(self._next([token], pick=True))
         seconds = time.perf_counter() - begin
-        self._lookup.took(len(draft), len(self._verified) - 1, seconds)
+        self._lookup.took(len(draft), seconds)
         return self._verified.popleft()
 
     def _verify(self, token: int, draft: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from gguf_runtime import Model
 from gguf_runtime.engine import draft
-from gguf_runtime.engine.draft import Lookup
+from gguf_runtime.engine.draft import Lookup, Pace
 
 TINY = Path(__file__).parents[2] / "data" / "archs"
 NAMES = ["quant-llama-q4_k_m", "gemma3", "mistral-window"]  # the last two with windows of 8
@@ -77,31 +78,70 @@ def test_a_session_goes_on_from_what_was_kept() -> None:
         assert held[len(ids) :] == answer[: len(held) - len(ids)]
 
 
-def test_lookup_finds_what_followed_before() -> None:
+def test_lookup_finds_what_followed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest of the places before which most tokens agree, up to eight."""
+    monkeypatch.setattr(draft, "CANDIDATES", 1000)
     rng = random.Random(3)
     for _ in range(200):
-        ids = [rng.randrange(3) for _ in range(rng.randrange(0, 40))]
+        ids = [rng.randrange(3) for _ in range(rng.randrange(0, 60))]
         lookup = Lookup(ids)
-        lookup.took(0, 0, 1.0)
+        monkeypatch.setattr(lookup.pace, "width", lambda right: 3)
 
-        found = lookup.draft(3)
+        found = lookup.draft(7)
 
         want: list[int] = []
-        for n in (4, 3, 2):
-            if len(ids) < n:
-                continue
+        for n in range(8, 1, -1):
             places = [k for k in range(n, len(ids)) if ids[k - n : k] == ids[-n:]]
-            if places:
+            if len(ids) >= n and places:
                 want = ids[places[-1] :][:3]
                 break
         assert found == want
 
 
-def test_guessing_pauses_where_it_does_not_pay_and_comes_back() -> None:
-    lookup = Lookup([1, 2, 3, 1, 2])
-    lookup.took(0, 0, 1.0)
-    assert lookup.draft(7) == [3, 1, 2]
+def test_as_many_tokens_are_guessed_as_pay() -> None:
+    pace = Pace()
+    assert pace.width(1.0) == 0  # nothing is known yet of what a step takes
+    for _ in range(50):
+        pace.took(0, 1.0)
+        pace.took(3, 2.0)
+        pace.took(7, 3.0)
 
-    lookup.took(3, 0, 2.5)
+    assert pace.width(1.0) == 7  # 8 tokens in 3 steps' time
+    assert pace.width(0.85) == 7  # 4.8 in 3 against 3.2 in 2
+    assert pace.width(0.75) == 3  # 2.7 in 2 against 3.6 in 3
+    assert pace.width(0.5) == 0  # 1.9 in 2
+    for _ in range(50):
+        pace.took(7, 20.0)
+    assert pace.width(1.0) == 3
 
-    assert [bool(lookup.draft(7)) for _ in range(draft.PAUSE + 1)] == [False] * draft.PAUSE + [True]
+
+def test_what_was_slow_once_is_tried_again_later() -> None:
+    pace = Pace()
+    pace.took(0, 1.0)
+    for _ in range(20):
+        pace.took(3, 9.0)
+        pace.took(7, 9.0)
+    assert pace.width(0.99) == 0
+
+    for _ in range(5000):
+        pace.took(0, 1.0)
+
+    assert pace.width(0.99) == 7
+
+
+def test_guesses_that_were_not_verified_teach_too() -> None:
+    """After a text of pairs that are followed by anything, pairs alone are no reason to guess."""
+    pace, new = Pace(), itertools.count(3)
+    lookup = Lookup((), pace)
+    pace.took(0, 1.0)
+    for _ in range(50):
+        pace.took(3, 1.3)
+        pace.took(7, 1.6)
+    drafted = []
+    for _ in range(400):
+        for i in (1, 2, next(new)):
+            drafted.append(len(lookup.draft(7)))
+            lookup.append(i)
+
+    assert sum(drafted[:60]) > 0
+    assert sum(drafted[-300:]) == 0
