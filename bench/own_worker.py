@@ -79,7 +79,7 @@ class OwnEngine:
     def feed(self, ids: list[int], pos: int) -> None:
         assert self.session is not None
         assert len(self.session) == pos
-        self.session.feed(ids)
+        self.session.feed(ids, copy=False)
 
     def token_bytes(self, pos: int) -> dict[str, int]:
         """Bytes that decoding the token at `pos` reads: packed weights and cache."""

@@ -132,8 +132,6 @@ class Generation:
         try:
             token = self._read(pick=limit > 0)
             timings.prefill_s = time.perf_counter() - request.started
-            if request.speculate and self.backend.speculates and limit > 1:
-                self._lookup = Lookup(session.ids, self.backend.pace)
             while token >= 0:
                 if timings.ttft_s is None:
                     timings.ttft_s = time.perf_counter() - request.started
@@ -153,6 +151,8 @@ class Generation:
                 yield token
                 if usage.generated >= limit:
                     break
+                if usage.generated == 1 and request.speculate and self.backend.speculates:
+                    self._lookup = Lookup([*session.ids, token], self.backend.pace)
                 begin = time.perf_counter()
                 token = self._follow(token, limit - usage.generated)
                 timings.decode_s += time.perf_counter() - begin

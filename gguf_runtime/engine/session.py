@@ -51,14 +51,15 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session of {len(self.ids):,} tokens{', closed' if self._closed else ''}>"
 
-    def feed(self, ids: Sequence[int]) -> F32:
+    def feed(self, ids: Sequence[int], copy: bool = True) -> F32:
         """Append tokens: all of them, or none where an exception (Ctrl-C too) ends the call.
 
         Args:
             ids: at least one token id.
+            copy: False: a view that the model's next step overwrites, whoever asks for that.
 
         Returns:
-            float32 (n_vocab,), new: the logits after the last of them.
+            float32 (n_vocab,): the logits after the last of them.
 
         Raises:
             RequestError: no ids, an id outside the vocabulary, the context is full, or the model's
@@ -70,7 +71,7 @@ class Session:
             with backend.turn():
                 before = len(self.ids)
                 try:
-                    logits, _ = self.begin(ids, "last")
+                    logits, _ = self.begin(ids, "last", view=True)
                     refuse_nan(logits)
                     if not before:
                         self.share()
@@ -79,7 +80,7 @@ class Session:
                     self._shorten()
                     raise
                 last: F32 = logits[0]
-                return last
+                return last.copy() if copy else last
         finally:
             backend.leave()
 

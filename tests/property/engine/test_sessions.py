@@ -32,6 +32,19 @@ def test_feeding_in_pieces_gives_the_bits_of_feeding_at_once(qwen, cuts):
         assert same(last, alone(qwen, ids))
 
 
+def test_logits_are_the_callers_own_unless_asked_otherwise(qwen):
+    with qwen.session() as s:
+        own = s.feed([5, 6])
+        kept = own.copy()
+        view = s.feed([7], copy=False)
+        expected = view.copy()
+        s.feed([8])
+
+        assert same(own, kept)
+        assert not same(view, expected)
+        assert same(expected, alone(qwen, [5, 6, 7]))
+
+
 def test_a_prompt_longer_than_a_batch_is_read_in_batches(small):
     ids = ids_of(1200)
     with small.session() as s:
