@@ -38,7 +38,7 @@ def test_a_turn_reads_only_what_is_new(talker, monkeypatch):
         known = 0
         for text in ("Hello", "And now?", "Thanks"):
             counts.clear()
-            out = chat.send(text, **ASK)
+            out = chat.send(text, speculate=False, **ASK)
 
             assert out.usage.cached == known
             assert sum(counts) == held(out) - known
