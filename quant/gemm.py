@@ -40,7 +40,7 @@ N_SLOTS = 16
 SLACK = 8  # columns that a register tile may read behind the last one
 # Bytes ahead of what is read: into the second-level cache, far enough that memory's full rate is in
 # flight (the fill buffers of the first level alone hold 0.6 to 0.9 of it), then into the first.
-FAR, NEAR = 16384, 2048
+FAR, NEAR = 8192, 3072
 
 # Scratch of one thread: unpacked sub-scales, the panels of a register tile, what accumulators of a
 # column start at, the accumulators.
