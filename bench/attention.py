@@ -6,10 +6,11 @@ The layers of a model are walked one after the other, each over its own part of 
 decode finds its cache in memory and not in a core's cache. GFMA/s counts what queries see, not what
 tiles touch; GB/s counts keys and values once per step. One line per case, on stdout.
 
-The share is of attention's own limit, the later of two times, both from limits measured before
-and after the case (the better counts): its bytes at the bandwidth of reading, and its operations at the rate of fma. Operations are two
-multiply-adds per query, position and dimension, what exp takes per query and position, and one
-conversion of each stored key and value. Above 100 %: the cache stood nearer than memory.
+The share is of attention's own limit, the later of two times: its bytes at the bandwidth of reading,
+and its operations at the rate of fma. Both rates are measured before and after the case; the better
+counts. Operations are two multiply-adds per query, position and dimension, what exp takes per query
+and position, and one conversion of each stored key and value. Above 100 %: the cache stood nearer
+than memory.
 """
 
 from __future__ import annotations
