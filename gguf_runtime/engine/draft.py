@@ -17,10 +17,10 @@ CANDIDATES = 16  # places that are looked at, the newest first
 WIDTHS = (0, 3, 7)  # tokens of a draft: with the last token one or two register tiles of four
 WIDE = WIDTHS[-1]
 SEEN = 3  # tokens of a guess by which it is judged
-MARGIN = 1.08  # a draft must be faster than single steps by this factor
+MARGIN = 1.15  # a draft must be faster than single steps by this factor
 WEIGHT = 0.2  # of the newest time in a moving mean
 LESSON = 0.06  # of the newest guess in the share of right ones
-FADING = 0.0005  # by how much a step forgets what wide ones took, so that they are tried again
+FADING = 0.0001  # by how much a step forgets what wide ones took, so that they are tried again
 
 # Share of right tokens by how many agreed before, from answers of SmolLM2 and Gemma 3.
 RIGHT = (0.0, 0.0, 0.45, 0.55, 0.62, 0.65, 0.68, 0.72, 0.9)
