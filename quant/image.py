@@ -54,7 +54,7 @@ def place(objects: Mapping[str, bytes]) -> dict[str, int] | None:
         return None
     try:
         return _place(objects)
-    except (OtherKindError, struct.error, IndexError, ValueError):
+    except (OtherKindError, struct.error, IndexError, ValueError, OverflowError):
         return None
 
 

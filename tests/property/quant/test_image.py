@@ -142,6 +142,14 @@ def test_damaged_objects_are_left_alone_or_loaded_but_never_crash_the_reader():
         image.place({"f": bytes(broken)})
 
 
+@pytest.mark.parametrize("far", [2**40, 2**63 - 1, 2**63, 2**64 - 1])
+def test_a_section_table_that_is_said_to_be_far_away_is_left_alone(far):
+    broken = bytearray(compiled(TEXT, "f"))
+    broken[40:48] = far.to_bytes(8, "little")
+
+    assert image.place({"f": bytes(broken)}) is None
+
+
 def test_code_cannot_be_written_to_and_constants_cannot_be_run():
     at = image.place({"f": compiled(TEXT, "f")})["f"]
 
