@@ -112,6 +112,20 @@ def test_only_the_last_tokens_are_penalized():
     assert sorted(s._seen()[0].tolist()) == [4, 5]
 
 
+def test_lately_can_be_everything_or_nothing():
+    history = [3, *[4] * 200]
+    for n, penalized in ((-1, [3, 4]), (0, [])):
+        s = Sampling(
+            temperature=1, top_k=0, top_p=1, min_p=0, presence_penalty=1.0, repeat_last_n=n
+        )
+        _, x = s.candidates(LOGITS, history)
+        for id in history:
+            s.accept(id)
+
+        assert np.flatnonzero(x != LOGITS).tolist() == penalized
+        assert sorted(s._seen()[0].tolist()) == penalized
+
+
 def test_a_penalty_multiplies_once_whatever_the_count_and_pushes_negative_logits_down():
     x = np.float32([2.0, -2.0, 0.0])
     s = Sampling(temperature=1, top_k=0, top_p=1, min_p=0, repeat_penalty=2.0)
