@@ -37,6 +37,7 @@ class Chat:
         self._read: list[int] = []
         self._closed = False
         self._stream: ref[Stream] | None = None
+        self._asked: Message | None = None  # whose turn is not over
         self.messages: list[Message] = [dict(m) for m in messages]
         if system is not None:
             self.messages.insert(0, {"role": "system", "content": system})
@@ -66,11 +67,13 @@ class Chat:
             raise RequestError("this conversation is closed")
         self._end_stream()
         request = self._model.request(templated=True, **options)
-        self.messages.append({"role": "user", "content": text})
+        self._settle()
+        self._asked = message = {"role": "user", "content": text}
         try:
-            stream = self._begin(request, events, profile)
+            self.messages.append(message)
+            stream = self._begin(message, request, events, profile)
         except BaseException:
-            self.messages.pop()
+            self._settle()
             raise
         self._stream = ref(stream)
         return stream
@@ -78,9 +81,11 @@ class Chat:
     def fork(self) -> Chat:
         """A conversation with the same past; an answer that is being given is ended first."""
         self._end_stream()
+        self._settle()
         twin = object.__new__(Chat)
         twin._model, twin._closed = self._model, self._closed
         twin._text, twin._read, twin._stream = self._text, list(self._read), None
+        twin._asked = None
         twin.messages = [dict(m) for m in self.messages]
         return twin
 
@@ -103,7 +108,15 @@ class Chat:
         if stream is not None:
             stream.close()
 
-    def _begin(self, request: Request, events: bool, profile: bool) -> Stream:
+    def _settle(self) -> None:
+        """Take out a turn that did not come to its end: Ctrl-C may strike between any two lines."""
+        for k, message in enumerate(self.messages):
+            if message is self._asked:
+                del self.messages[k:]
+                break
+        self._asked = None
+
+    def _begin(self, message: Message, request: Request, events: bool, profile: bool) -> Stream:
         prompter = self._model.prompter
         segments = prompter.segments(self.messages)
         rendered = "".join(text for text, _ in segments)
@@ -125,13 +138,15 @@ class Chat:
         def finished(out: Completion) -> None:
             read = session.ids[: len(whole)] == whole
             session.close(keep=out.finish_reason != "error")
-            if out.finish_reason == "error" or not read:
-                self.messages.pop()
+            if self._asked is not message:  # taken out already
                 return
-            self.messages.append({"role": "assistant", "content": out.text})
-            self._read = whole + out.ids
+            if out.finish_reason == "error" or not read:
+                self._settle()
+                return
             # A stop string was cut off what is shown: then the next turn compares ids instead.
             exact = self._model.detokenize(out.ids) == out.text
-            self._text = rendered + out.text if exact else NEVER
+            text, ids = rendered + out.text if exact else NEVER, whole + out.ids
+            self.messages.append({"role": "assistant", "content": out.text})
+            self._text, self._read, self._asked = text, ids, None
 
         return self._model.start(session, whole, request, finished, events=events, profile=profile)

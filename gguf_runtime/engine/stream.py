@@ -29,9 +29,9 @@ class Stream:
         notices: tuple[Notice, ...] = (),
     ) -> None:
         self._generation = generation
-        self._pieces: Iterator[str] | None = iter(generation)
         self._finished, self._events = finished, events
         generation.completion.notices[:0] = notices
+        self._pieces: Iterator[str] | None = iter(generation)  # last: from here on it can be closed
 
     @classmethod
     def begin(

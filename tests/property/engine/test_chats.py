@@ -1,8 +1,13 @@
 """Conversations: each turn reads what is new, and an interrupted one stays."""
 
+import sys
+from itertools import count
+
 import pytest
 
 from gguf_runtime import Model, RequestError
+from gguf_runtime.engine import chat as chat_module
+from gguf_runtime.engine import stream as stream_module
 from tests.tiny import with_template
 
 ASK = {"max_tokens": 12, "seed": 3, "temperature": 1.0}
@@ -199,3 +204,50 @@ def test_a_new_turn_ends_the_one_before(talker):
         assert [m["role"] for m in chat.messages] == ["user", "assistant"] * 2
         assert chat.messages[1]["content"] == said
         assert out.usage.cached > 0
+
+
+@pytest.fixture
+def strike():
+    """Calls something and raises KeyboardInterrupt at the n-th line of chats and streams."""
+    files = (chat_module.__file__, stream_module.__file__)
+    left = 0
+
+    def line(frame, event, arg):
+        nonlocal left
+        left -= event == "line"
+        if event == "line" and left == 0:
+            raise KeyboardInterrupt
+        return line
+
+    def run(n, call):
+        nonlocal left
+        left, before = n, sys.gettrace()
+        sys.settrace(lambda frame, *_: line if frame.f_code.co_filename in files else None)
+        try:
+            call()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        return left <= 0
+
+    return run
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a finalizer
+def test_ctrl_c_at_any_line_leaves_whole_turns(talker, strike):
+    ask = {"max_tokens": 2, "temperature": 0}
+    for n in count(1):
+        chat = talker.chat(system="Be brief.")
+        chat.send("Hello", **ask)
+        struck = strike(n, lambda chat=chat: chat.send("And now?", **ask))
+        fork = chat.fork()
+
+        fresh = fork.send("Thanks", reuse=False, speculate=False, **ask)
+        assert chat.send("Thanks", **ask).ids == fresh.ids
+        roles = [m["role"] for m in chat.messages]
+        assert roles in (["system", *["user", "assistant"] * k] for k in (2, 3)), n
+        assert struck or len(roles) == 7
+        if not struck:
+            break
+    assert n > 50
