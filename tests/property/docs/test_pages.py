@@ -65,7 +65,7 @@ def test_make_targets_that_a_page_names_exist(page):
 
 @pages
 def test_a_line_of_a_page_is_a_sentence(page):
-    text = re.sub(r"<!-- (\w+):begin -->.*?<!-- \1:end -->", "", prose(page), flags=re.DOTALL)
+    text = re.sub(r"<!-- ([\w-]+):begin -->.*?<!-- \1:end -->", "", prose(page), flags=re.DOTALL)
     lines = [l for l in text.splitlines() if not l.startswith(("|", "#", "<"))]
 
     joined = [l for l in lines if re.search(r"[a-z)`»]\. +[A-Z][a-z]", l)]
