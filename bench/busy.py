@@ -128,22 +128,15 @@ def shown(values: list[float]) -> str:
 
 
 def main() -> int:
-    p = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    p.add_argument("--models", default="smollm2,gemma-3-270m", help="names or paths, by commas")
+    p = records.arguments(__doc__ or "", 7, RESULTS)
     p.add_argument("--threads", type=int, default=cpu.cores().threads)
     p.add_argument("--prompt", type=int, default=256)
     p.add_argument("--decode", type=int, default=64)
-    p.add_argument("--reps", type=int, default=7)
-    p.add_argument("--write", action="store_true", help="the table into docs/performance.md")
-    p.add_argument("--out", type=Path, default=RESULTS)
     a = p.parse_args()
     if not hasattr(os, "sched_setaffinity"):
         raise SystemExit("error: this system cannot bind a process to a core")
     r = measure(a)
-    print(table(r), file=sys.stderr)
-    records.keep(r, a.out)
-    if a.write:
-        records.show(records.PERFORMANCE, "busy", table(r))
+    records.publish(a, "busy", r, table(r))
     return 0
 
 

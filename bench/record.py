@@ -6,11 +6,13 @@ A record is one JSON line in `bench/results/<name>.jsonl`, appended. A page show
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,24 @@ from quant import cpu
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 PERFORMANCE = ROOT / "docs" / "performance.md"
+
+
+def arguments(doc: str, reps: int, results: Path) -> argparse.ArgumentParser:
+    """The options that every benchmark of whole models has. doc: of its module."""
+    p = argparse.ArgumentParser(description=doc.split(":")[0])
+    p.add_argument("--models", default="smollm2,gemma-3-270m", help="names or paths, by commas")
+    p.add_argument("--reps", type=int, default=reps)
+    p.add_argument("--write", action="store_true", help="the tables into docs/performance.md")
+    p.add_argument("--out", type=Path, default=results)
+    return p
+
+
+def publish(a: argparse.Namespace, block: str, record: dict[str, Any], tables: str) -> None:
+    """Tables to stderr, the record to stdout and its file, with --write the tables to the page."""
+    print(tables, file=sys.stderr)
+    keep(record, a.out)
+    if a.write:
+        show(PERFORMANCE, block, tables)
 
 
 def facts(*sources: str) -> dict[str, Any]:

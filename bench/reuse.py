@@ -142,18 +142,11 @@ def shown(values: list[float], digits: int) -> str:
 
 
 def main() -> int:
-    p = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    p.add_argument("--models", default="smollm2,gemma-3-270m", help="names or paths, by commas")
+    p = records.arguments(__doc__ or "", 7, RESULTS)
     p.add_argument("--threads", type=int, default=cpu.cores().threads)
-    p.add_argument("--reps", type=int, default=7)
-    p.add_argument("--write", action="store_true", help="the tables into docs/performance.md")
-    p.add_argument("--out", type=Path, default=RESULTS)
     a = p.parse_args()
     r = measure(a)
-    print(tables(r), file=sys.stderr)
-    records.keep(r, a.out)
-    if a.write:
-        records.show(records.PERFORMANCE, "reuse", tables(r))
+    records.publish(a, "reuse", r, tables(r))
     return 0
 
 

@@ -120,17 +120,9 @@ def tables(r: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    p = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    p.add_argument("--models", default="smollm2,gemma-3-270m", help="names or paths, by commas")
-    p.add_argument("--reps", type=int, default=10)
-    p.add_argument("--write", action="store_true", help="the tables into docs/performance.md")
-    p.add_argument("--out", type=Path, default=RESULTS)
-    a = p.parse_args()
+    a = records.arguments(__doc__ or "", 10, RESULTS).parse_args()
     r = measure(a)
-    print(tables(r), file=sys.stderr)
-    records.keep(r, a.out)
-    if a.write:
-        records.show(records.PERFORMANCE, "start", tables(r))
+    records.publish(a, "start", r, tables(r))
     return 0
 
 

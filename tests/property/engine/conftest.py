@@ -44,3 +44,20 @@ def pages():
         return m.backend.used_pages
 
     return count
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """counted(model): a list that grows by the tokens of every step."""
+
+    def counting_in(m):
+        counts, step = [], m.backend.step
+
+        def counting(entries, *rest):
+            counts.append(sum(len(e.ids) for e in entries))
+            return step(entries, *rest)
+
+        monkeypatch.setattr(m.backend, "step", counting)
+        return counts
+
+    return counting_in

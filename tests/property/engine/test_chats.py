@@ -23,21 +23,8 @@ def held(out):
     return out.usage.prompt + len(out.ids) - (out.finish_reason == "length")
 
 
-def fed(m, monkeypatch):
-    """Counts tokens that steps read."""
-    counts = []
-    step = m.backend.step
-
-    def counting(entries, *rest):
-        counts.append(sum(len(e.ids) for e in entries))
-        return step(entries, *rest)
-
-    monkeypatch.setattr(m.backend, "step", counting)
-    return counts
-
-
-def test_a_turn_reads_only_what_is_new(talker, monkeypatch):
-    counts = fed(talker, monkeypatch)
+def test_a_turn_reads_only_what_is_new(talker, counted):
+    counts = counted(talker)
     talker.backend.forget()
     with talker.chat(system="Be brief.") as chat:
         known = 0

@@ -35,25 +35,12 @@ def answer(m, ids, **options):
     return stream.result
 
 
-def counted(m, monkeypatch):
-    """A list that grows by the tokens of every step."""
-    counts = []
-    step = m.backend.step
-
-    def counting(entries, *rest):
-        counts.append(sum(len(e.ids) for e in entries))
-        return step(entries, *rest)
-
-    monkeypatch.setattr(m.backend, "step", counting)
-    return counts
-
-
 @pytest.mark.parametrize("which", ["small", "gemma"])
-def test_the_same_prompt_again_reads_one_token(which, request, monkeypatch):
+def test_the_same_prompt_again_reads_one_token(which, request, counted):
     m = request.getfixturevalue(which)
     m.backend.forget()
     ids = ids_of(2000)
-    counts = counted(m, monkeypatch)
+    counts = counted(m)
 
     first = answer(m, ids, speculate=False, **ASK)
     read_first = sum(counts)
@@ -145,10 +132,10 @@ def test_what_is_kept_never_stands_in_the_way(path):
         assert m.backend.used_pages == 0
 
 
-def test_with_windows_a_copy_is_kept_where_prompts_part(gemma, monkeypatch):
+def test_with_windows_a_copy_is_kept_where_prompts_part(gemma, counted):
     gemma.backend.forget()
     shared = ids_of(600)
-    counts = counted(gemma, monkeypatch)
+    counts = counted(gemma)
     read = []
     for seed in range(1, 4):
         counts.clear()
