@@ -81,7 +81,7 @@ class Sampling:
         repeat_penalty: divides positive logits of lately seen tokens, multiplies the others; 1: none.
         presence_penalty: taken once from the logit of a lately seen token.
         frequency_penalty: taken for each time that it was seen.
-        repeat_last_n: how many accepted tokens are lately; 0: none; -1: all.
+        repeat_last_n: how many accepted tokens are lately; 0 or -1: none, as in llama.cpp's samplers.
         seed: below 2^32; None: random, see `.seed`.
         sample: number of the sample, for several of one prompt.
         recommended: values of the model file, used for what is None.
@@ -127,8 +127,7 @@ class Sampling:
         self.repeat_penalty = float(values["repeat_penalty"])
         self.presence_penalty = float(values["presence_penalty"])
         self.frequency_penalty = float(values["frequency_penalty"])
-        last = int(values["repeat_last_n"])
-        self.repeat_last_n = last if last >= 0 else int(RANGES["repeat_last_n"].high)
+        self.repeat_last_n = max(0, int(values["repeat_last_n"]))
         self.seed = secrets.randbelow(SEEDS) if seed is None else int(_value("seed", seed, None))
         self.sample = int(_value("sample", sample, None))
         self.accepted = 0

@@ -183,9 +183,9 @@ RepeatLastN = Annotated[
     typer.Option(
         "--repeat-last-n",
         metavar="N",
-        min=-1,
+        min=0,
         rich_help_panel="sampling",
-        help="how many tokens are lately; -1: all (default 64)",
+        help="how many tokens are lately; 0: none (default 64)",
     ),
 ]
 Seed = Annotated[

@@ -114,7 +114,7 @@ def test_only_the_last_tokens_are_penalized():
 
 def test_lately_can_be_everything_or_nothing():
     history = [3, *[4] * 200]
-    for n, penalized in ((-1, [3, 4]), (0, [])):
+    for n, penalized in ((1000, [3, 4]), (0, []), (-1, [])):
         s = Sampling(
             temperature=1, top_k=0, top_p=1, min_p=0, presence_penalty=1.0, repeat_last_n=n
         )
