@@ -65,6 +65,8 @@ class Completion:
         seed: that repeats it.
         sampling: all parameters in effect.
         profile: rows with times, where asked for.
+        error: why there is no answer, or no whole one.
+        index: of the request in its batch, from 0.
     """
 
     text: str = ""
@@ -82,6 +84,7 @@ class Completion:
     logprobs: Any = None
     error: BaseException | None = None
     profile: str | None = None
+    index: int | None = None
 
     def __repr__(self) -> str:
         shown = self.text if len(self.text) <= 60 else self.text[:57] + "…"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.engine.batch import Batch, Item
 from gguf_runtime.engine.chat import Chat
 from gguf_runtime.engine.generate import Generation
 from gguf_runtime.engine.info import read_info
@@ -255,6 +256,29 @@ class Model:
         return self.start(
             session, ids, request, finished, events=events, notices=notices, profile=profile
         )
+
+    def batch(
+        self,
+        requests: Iterable[Item],
+        *,
+        ordered: bool = True,
+        parallel: int | None = None,
+        **options: Any,
+    ) -> Batch:
+        """Answers to many requests, several at a time; each the same as from `complete`, to the bit.
+
+        Args:
+            requests: texts, or dicts of what `complete` takes (prompt or messages, and options); read
+                as they are needed.
+            ordered: in the order of the requests; False: as they are done. `.index` counts from 0.
+            parallel: sequences at once; None: what is fastest and fits.
+            options: for every request that does not say otherwise.
+
+        Returns:
+            An iterator of Completion. A request that cannot be answered gives one with `.error` and
+            finish_reason "error".
+        """
+        return Batch(self, requests, ordered, parallel, options)
 
     def chat(self, system: str | None = None, messages: Sequence[Mapping[str, Any]] = ()) -> Chat:
         """A conversation that reads only what is new in each turn.
