@@ -114,9 +114,9 @@ class Store:
         try:
             if self._unsafe(os.path.dirname(path)) is not None:
                 return None
-            fd = os.open(
-                path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-            )
+            # O_NONBLOCK: a named pipe in the object's place would be waited for without end.
+            extra = sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_BINARY", "O_NONBLOCK"))
+            fd = os.open(path, os.O_RDONLY | extra)
             with open(fd, "rb") as file:
                 facts = os.fstat(fd)
                 data = file.read() if stat.S_ISREG(facts.st_mode) and _ours(facts) else b""

@@ -55,6 +55,7 @@ def load(file: GGUFFile) -> Model:
     """
     from gguf_runtime.gguf import Keys
 
+    check_role(file)
     keys = Keys(file)
     module = _module(keys)
     embedding = file.tensors.get("token_embd.weight")
@@ -66,6 +67,15 @@ def load(file: GGUFFile) -> Model:
     builder = Builder()
     module.build(builder, own, weights)
     return Model(keys.arch, hyper, weights, builder.graph())
+
+
+def check_role(file: GGUFFile) -> None:
+    """ModelError for a sound GGUF file that holds something else than a model."""
+    from gguf_runtime.gguf.foreign import not_a_model
+
+    other = not_a_model(file.metadata, len(file.tensors))
+    if other is not None:
+        raise ModelError(other[0], where=file.path, hint=other[1])
 
 
 def _module(keys: Keys) -> Architecture:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.arch.table import check_role
 from gguf_runtime.engine.batch import Batch, Item
 from gguf_runtime.engine.chat import Chat
 from gguf_runtime.engine.generate import Generation
@@ -89,6 +90,7 @@ class Model:
         self._progress = progress
         self._file: GGUFFile = open_file(self.path, None if exact_arithmetic() else compiled())
         try:
+            check_role(self._file)  # first: an adapter has no tokenizer to complain about
             self.tokenizer = Tokenizer.from_gguf(self._file)
             self.info = read_info(self._file, self.tokenizer, self.path)
             self.prompter = Prompter(self.tokenizer, read_template(self._file, self.tokenizer))

@@ -16,6 +16,7 @@ import numpy as np
 
 from gguf_runtime.errors import ModelError
 from gguf_runtime.gguf.file import GGUFFile
+from gguf_runtime.gguf.foreign import not_a_model
 from gguf_runtime.gguf.ggml_types import FILE_TYPES, GGML_TYPES
 from gguf_runtime.gguf.manifest import Manifest
 from gguf_runtime.gguf.strings import StringArray
@@ -101,6 +102,9 @@ def facts(
 def unsupported(file: GGUFFile, supported: Collection[str] | None) -> list[str]:
     """Why this program cannot run the file: its architecture, byte order, types of tensors."""
     reasons = []
+    other = not_a_model(file.metadata, len(file.tensors))
+    if other is not None:
+        return [f"{other[0]}; {other[1]}"]
     architecture = file.metadata.get("general.architecture")
     if supported is not None and architecture not in supported:
         name = _text(architecture) if isinstance(architecture, str | bytes) else "none"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gguf_runtime.errors import FileError, show
 from gguf_runtime.gguf.cursor import Cursor, Order
-from gguf_runtime.gguf.foreign import HEAD, identify
+from gguf_runtime.gguf.foreign import HEAD, identify, unfinished
 from gguf_runtime.gguf.strings import Compiled
 from gguf_runtime.gguf.tensors import TensorInfo, place_tensors, read_tensors
 from gguf_runtime.gguf.values import Metadata, read_metadata
@@ -96,8 +96,11 @@ def open_part(
 
 
 def _map(path: Path) -> mmap.mmap:
+    """The file's pages. Nothing that is no regular file is waited for: opening cannot block."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+        _check_kind(path, os.stat(path).st_mode)  # opening a device may already do something
+        fd = os.open(path, flags)
     except FileNotFoundError:
         raise FileError("there is no such file", where=path) from None
     except (OSError, ValueError) as error:
@@ -105,8 +108,8 @@ def _map(path: Path) -> mmap.mmap:
         raise FileError(f"cannot be opened: {reason.lower()}", where=path) from None
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise FileError("is no regular file", where=path, expected="a GGUF file")
+        _check_kind(path, status.st_mode)  # it may be another one by now
+        _check_finished(path)
         head = os.pread(fd, HEAD, 0) if hasattr(os, "pread") else os.read(fd, HEAD)
         if not head.startswith(MAGIC):
             kind, hint = identify(head, status.st_size)
@@ -117,6 +120,40 @@ def _map(path: Path) -> mmap.mmap:
         raise FileError(f"cannot be read: {reason.lower()}", where=path) from None
     finally:
         os.close(fd)
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kinds = (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a named pipe"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a block device"),
+    )
+    raise FileError(
+        "is no regular file",
+        where=path,
+        expected="a GGUF file",
+        got=next((name for test, name in kinds if test(mode)), "something else"),
+        hint="a model cannot come through a pipe or a device: save it to a file first",
+    )
+
+
+def _check_finished(path: Path) -> None:
+    """Refuse what its name, or aria2's file beside it, says is not all there.
+
+    Some downloaders make the file in its full size first, so its content would not tell.
+    """
+    mark = path.with_name(path.name + ".aria2")
+    if unfinished(path.name):
+        hint = "finish the download; if the file is whole, give it its name without that ending"
+    elif mark.exists():
+        hint = f"finish the download: aria2c -c; if the file is whole: rm '{mark}'"
+    else:
+        return
+    raise FileError("is an unfinished download", where=path, expected="a GGUF file", hint=hint)
 
 
 def _version(path: Path, data: NDArray[np.uint8]) -> tuple[int, Order]:

@@ -154,7 +154,7 @@ def test_symbols_are_c_names_and_distinct(kernels):
     assert all(s.isidentifier() and s.isascii() for s in symbols)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "foreign"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "foreign", "pipe"])
 def test_a_damaged_object_is_rebuilt(kernels, quick, monkeypatch, tmp_path, damage):
     spec = kernels.add.spec(5)
     jit.load([spec])
@@ -168,6 +168,9 @@ def test_a_damaged_object_is_rebuilt(kernels, quick, monkeypatch, tmp_path, dama
     if damage == "foreign":  # whole, but for another key
         body = bytes(32) + good[80:]
         other._write(str(file), body)
+    elif damage == "pipe":  # reading it would wait for a writer
+        file.unlink()
+        os.mkfifo(file)
     else:
         file.write_bytes(texts[damage])
     forget(monkeypatch)
