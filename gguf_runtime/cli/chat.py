@@ -8,6 +8,7 @@ from typing import Any
 from gguf_runtime.cli import options as o
 from gguf_runtime.cli import prompt as prompts
 from gguf_runtime.cli.load import load, pass_on, refuse_without_template
+from gguf_runtime.cli.settings import Settings
 from gguf_runtime.cli.terminal import Terminal, current
 from gguf_runtime.errors import ExitCode, RequestError
 
@@ -18,27 +19,7 @@ HELP = f"""/exit ends, /reset forgets the conversation, /help shows this
 
 def chat(
     model: o.ModelArg,
-    system: o.System = None,
-    max_tokens: o.MaxTokens = None,
-    max_time: o.MaxTime = None,
-    stop: o.Stop = None,
-    stop_id: o.StopId = None,
-    temperature: o.Temperature = None,
-    top_k: o.TopK = None,
-    top_p: o.TopP = None,
-    min_p: o.MinP = None,
-    repeat_penalty: o.RepeatPenalty = None,
-    presence_penalty: o.PresencePenalty = None,
-    frequency_penalty: o.FrequencyPenalty = None,
-    repeat_last_n: o.RepeatLastN = None,
-    seed: o.Seed = None,
-    threads: o.Threads = None,
-    context: o.Context = None,
-    cache_type: o.CacheTypeOption = "f16",
-    precision: o.PrecisionOption = "int8",
-    max_memory: o.MaxMemory = None,
-    offline: o.Offline = False,
-    no_speculate: o.NoSpeculate = False,
+    settings: Settings,
 ) -> ExitCode:
     """A conversation; each turn reads only the tokens that are new.
 
@@ -46,43 +27,16 @@ def chat(
     Three double quotes begin and end a message of several lines. Ctrl-C stops an answer and keeps
     what was said; Ctrl-D ends.
     """
-    request = {
-        "max_tokens": max_tokens,
-        "max_time": max_time,
-        "stop": list(stop) if stop else None,
-        "stop_ids": list(stop_id) if stop_id else None,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repeat_penalty": repeat_penalty,
-        "presence_penalty": presence_penalty,
-        "frequency_penalty": frequency_penalty,
-        "repeat_last_n": repeat_last_n,
-        "seed": seed,
-        "speculate": False if no_speculate else None,
-    }
-    machine = {
-        "threads": threads,
-        "context": context,
-        "cache_type": cache_type,
-        "precision": precision,
-        "max_memory": max_memory,
-        "offline": offline,
-        "seed": seed,
-    }
-    asked = {k: v for k, v in request.items() if v is not None}
-    return converse(model, system, asked, machine)
+    return converse(model, settings)
 
 
-def converse(
-    model: str, system: str | None, request: dict[str, Any], machine: dict[str, Any]
-) -> ExitCode:
+def converse(model: str, settings: Settings) -> ExitCode:
     """The loop: a line, an answer, until the input ends."""
+    request, system = settings.request(), settings.system
     terminal = current()
     lines = _Lines(terminal)
     refuse_without_template(model)
-    with load(terminal, model, **machine) as m:
+    with load(terminal, model, **settings.machine()) as m:
         talk: Any = m.chat(system=system)
         if lines.interactive:
             terminal.say(f"{model}: /help for help, Ctrl-D ends")

@@ -25,6 +25,7 @@ Threads = Annotated[
         metavar="N",
         min=1,
         max=1024,
+        envvar="GGUF_RUNTIME_THREADS",
         rich_help_panel="machine",
         help="threads that compute (default: the fast cores this process may use)",
     ),
@@ -42,15 +43,20 @@ Context = Annotated[
     ),
 ]
 CacheTypeOption = Annotated[
-    CacheType,
-    typer.Option("--cache-type", rich_help_panel="machine", help="how keys and values are kept"),
+    CacheType | None,
+    typer.Option(
+        "--cache-type",
+        rich_help_panel="machine",
+        help="how keys and values are kept (default f16)",
+    ),
 ]
 PrecisionOption = Annotated[
-    Precision,
+    Precision | None,
     typer.Option(
         "--precision",
         rich_help_panel="machine",
-        help="activations in matmuls: int16 is the file's own arithmetic, int8 reads prompts faster",
+        help="activations in matmuls: int16 is the file's own arithmetic, int8 reads prompts faster"
+        " (default int8)",
     ),
 ]
 MaxMemory = Annotated[
@@ -217,5 +223,48 @@ System = Annotated[
         metavar="TEXT",
         rich_help_panel="prompt",
         help="the system message",
+    ),
+]
+
+# The prompt.
+Files = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="FILE",
+        rich_help_panel="prompt",
+        help="text that comes first; repeatable; - is stdin",
+    ),
+]
+Messages = Annotated[
+    str | None,
+    typer.Option(
+        "--messages",
+        metavar="FILE",
+        rich_help_panel="prompt",
+        help="JSON list of role and content that comes before PROMPT",
+    ),
+]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw", rich_help_panel="prompt", help="continue the prompt; no template around it"
+    ),
+]
+NoBos = Annotated[
+    bool,
+    typer.Option("--no-bos", rich_help_panel="prompt", help="with --raw: no start token before it"),
+]
+Special = Annotated[
+    bool,
+    typer.Option(
+        "--special", rich_help_panel="prompt", help="with --raw: names of control tokens count"
+    ),
+]
+Escape = Annotated[
+    bool,
+    typer.Option(
+        "--escape", rich_help_panel="prompt", help=r"read \n, \t, \xNN, \uNNNN in options"
     ),
 ]

@@ -1,8 +1,7 @@
 """From a typed function to a command: typer reads the signature, the words and checks are ours.
 
 Typer alone would render help with rich and convert values with pydantic, which costs 75 ms of CPU on
-every start; so help is written here, and plain types are converted here, with messages that name
-the option, what it takes, and what it got.
+every start; so help is written here, and values are converted in `values`.
 """
 
 from __future__ import annotations
@@ -10,13 +9,15 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
+from gguf_runtime.cli.groups import ungrouped
 from gguf_runtime.cli.terminal import Terminal
+from gguf_runtime.cli.values import Plain, UsageError
 from gguf_runtime.errors import ExitCode
 from gguf_runtime.hub.near import suggestion
 
@@ -44,13 +45,7 @@ FOREIGN = {
 SECTIONS = ("prompt", "answer", "sampling", "machine", "output", "other")
 WIDTH = 100
 
-
-class UsageError(Exception):
-    """Wrong usage: exit code 2."""
-
-    def __init__(self, *lines: str) -> None:
-        super().__init__(lines[0])
-        self.lines = list(lines)
+__all__ = ["UsageError", "build", "call", "parameters"]
 
 
 def common(
@@ -87,11 +82,16 @@ class Command(TyperCommand):
 
 def build(name: str, body: Callable[..., ExitCode | None]) -> TyperCommand:
     """A command of a function whose parameters are annotated with typer's Argument and Option."""
-    command = _read(name, body)
+    command = _read(name, ungrouped(body))
     command.params.extend(p for p in _read("common", common).params)
     for param in command.params:
         param._runtime_param = Plain()  # type: ignore[attr-defined]
     return command
+
+
+def parameters(body: Callable[..., Any]) -> list[Any]:
+    """Typer's parameters of a function, groups taken apart."""
+    return list(_read("", ungrouped(body)).params)
 
 
 def call(command: TyperCommand, program: str, args: list[str], terminal: Terminal) -> ExitCode:
@@ -117,20 +117,6 @@ def call(command: TyperCommand, program: str, args: list[str], terminal: Termina
     return ExitCode.DONE if code is None else code
 
 
-class Plain:
-    """Converts the words of the command line; stands in for typer's pydantic adapter."""
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value in the type that the signature asks for."""
-        kind = param.type_descriptor.annotation
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        if get_origin(kind) is list:
-            (kind,) = get_args(kind)
-            return [_convert(v, kind, param) for v in value]
-        return _convert(value, kind, param)
-
-
 def _read(name: str, body: Callable[..., Any]) -> TyperCommand:
     app = typer.Typer(rich_markup_mode=None, add_completion=False)
     settings = {"help_option_names": ["-h", "--help"]}
@@ -138,41 +124,6 @@ def _read(name: str, body: Callable[..., Any]) -> TyperCommand:
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)
     return command
-
-
-def _convert(value: Any, kind: Any, param: Any) -> Any:
-    name = max(param.opts, key=len)
-    choices = param.type_descriptor.choices
-    if choices is not None:
-        if value in choices:
-            return value
-        near = suggestion(str(value), [str(c) for c in choices])
-        raise UsageError(
-            f"{name}: unknown choice",
-            f"expected {', '.join(map(str, choices))}, got {value!r}",
-            *([f"did you mean {near}?"] if near else []),
-        )
-    if kind not in (int, float) or isinstance(value, bool):
-        return value
-    words = "a whole number" if kind is int else "a number"
-    try:
-        number = kind(value)
-    except ValueError:
-        raise UsageError(f"{name}: not {words}", f"expected {words}, got {value!r}") from None
-    low, high = param.min, param.max
-    if (
-        number != number
-        or (low is not None and number < low)
-        or (high is not None and number > high)
-    ):
-        raise UsageError(f"{name}: out of range", f"expected {_range(low, high)}, got {value}")
-    return number
-
-
-def _range(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return f"at least {low:,}" if low is not None else f"at most {high or 0:,}"
-    return f"{low:,} to {high:,}"
 
 
 def _refuse_foreign(args: Sequence[str], command: TyperCommand) -> None:
@@ -248,7 +199,7 @@ def _metavar(p: TyperOption) -> str:
 
 def _description(p: TyperOption) -> str:
     text = p.help or ""
-    if p.default in (None, False, "", 0) or p.multiple or not p.show_default:
+    if p.default in (None, False, "", 0) or p.multiple or "(default" in text:
         return text
     return f"{text} (default {p.default})"
 

@@ -8,11 +8,13 @@ of stdin is dropped, as the shell does; otherwise text is taken literally.
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gguf_runtime.cli.parse import UsageError
 from gguf_runtime.errors import FileError, RequestError
@@ -48,6 +50,45 @@ def gather(
     if prompt is None and not files and not named and stdin_is_terminal():
         return None
     raise UsageError("no prompt", 'give one: gg run MODEL "Why is the sky blue?"')
+
+
+def messages(name: str | None) -> list[dict[str, Any]]:
+    """The conversation of a JSON file: a list of messages, or an object that holds one.
+
+    Raises:
+        FileError, RequestError: the file cannot be read, or is no list of messages.
+    """
+    if name is None:
+        return []
+    try:
+        found = json.loads(Path(name).read_text(encoding="utf-8"))
+    except OSError as e:
+        raise FileError((e.strerror or "cannot be read").lower(), where=name) from e
+    except (ValueError, RecursionError) as e:
+        raise RequestError(f"not JSON: {e}", where=name) from None
+    if isinstance(found, dict) and "messages" in found:
+        found = found["messages"]
+    sound = isinstance(found, list) and all(
+        isinstance(x, dict) and isinstance(x.get("role"), str) and "content" in x for x in found
+    )
+    if not sound or not found:
+        raise RequestError(
+            "not a list of messages", where=name, expected='[{"role": "user", "content": "…"}]'
+        )
+    return list(found)
+
+
+def conversation(
+    system: str | None, history: list[dict[str, Any]], text: str | None
+) -> dict[str, Any]:
+    """What `Model.stream` takes: the prompt alone, or messages."""
+    if system is None and not history:
+        return {"prompt": text}
+    found = [{"role": "system", "content": system}] if system is not None else []
+    found += history
+    if text is not None:
+        found.append({"role": "user", "content": text})
+    return {"messages": found}
 
 
 def stdin_is_terminal() -> bool:

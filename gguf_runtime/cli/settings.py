@@ -1,0 +1,108 @@
+"""The settings of `run`, `chat`, `batch` and `replay`: one table, on its way to the engine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gguf_runtime.cli import options as o
+from gguf_runtime.cli.groups import Group
+from gguf_runtime.cli.values import UsageError, read
+from gguf_runtime.hub.near import suggestion
+
+# Options of `Model.stream` by the same name; None means that nobody asked.
+_SAMPLING = (
+    *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
+    *("presence_penalty", "frequency_penalty", "repeat_last_n", "seed"),
+)
+_REQUEST = ("max_tokens", "max_time", *_SAMPLING)
+_MACHINE = ("threads", "context", "cache_type", "precision", "max_memory", "seed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Group):
+    """What is asked of an answer and of the machine; None where nobody asked."""
+
+    system: o.System = None
+    max_tokens: o.MaxTokens = None
+    max_time: o.MaxTime = None
+    stop: o.Stop = None
+    stop_id: o.StopId = None
+    temperature: o.Temperature = None
+    top_k: o.TopK = None
+    top_p: o.TopP = None
+    min_p: o.MinP = None
+    repeat_penalty: o.RepeatPenalty = None
+    presence_penalty: o.PresencePenalty = None
+    frequency_penalty: o.FrequencyPenalty = None
+    repeat_last_n: o.RepeatLastN = None
+    seed: o.Seed = None
+    threads: o.Threads = None
+    context: o.Context = None
+    cache_type: o.CacheTypeOption = None
+    precision: o.PrecisionOption = None
+    max_memory: o.MaxMemory = None
+    offline: o.Offline = False
+    no_speculate: o.NoSpeculate = False
+
+    def request(self) -> dict[str, Any]:
+        """What was asked of an answer, as `Model.stream` and `Chat.stream` take it."""
+        asked = {k: getattr(self, k) for k in _REQUEST}
+        asked["stop"] = list(self.stop) if self.stop else None
+        asked["stop_ids"] = list(self.stop_id) if self.stop_id else None
+        if self.stop and "" in self.stop:
+            raise UsageError("--stop: the text is empty")
+        asked["speculate"] = False if self.no_speculate else None
+        return {k: v for k, v in asked.items() if v is not None}
+
+    def machine(self) -> dict[str, Any]:
+        """What was asked of the machine, as `load` takes it."""
+        asked = {k: getattr(self, k) for k in _MACHINE}
+        return {k: v for k, v in asked.items() if v is not None} | {"offline": self.offline}
+
+    def having(self, values: Mapping[str, Any], origin: str) -> Settings:
+        """With other values, given by long names as on the command line or in Python.
+
+        Values are words or what JSON has; UsageError names one that is unknown or wrong.
+        """
+        table, found = _table(), {}
+        for name, value in values.items():
+            key = name.replace("-", "_")
+            if key not in table:
+                near = suggestion(key, list(table))
+                hint = [f"did you mean {near}?"] if near else []
+                raise UsageError(f"no setting {name!r}", *hint)
+            found[key] = read(value, table[key], name)
+        origins = self.origins | dict.fromkeys(found, origin)
+        return replace(self, **found, origins=origins)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form(Group):
+    """How a prompt is read."""
+
+    raw: o.Raw = False
+    no_bos: o.NoBos = False
+    special: o.Special = False
+    escape: o.Escape = False
+
+    def request(self) -> dict[str, Any]:
+        """What `Model.stream` takes; UsageError where options exclude each other."""
+        if not self.raw and (self.no_bos or self.special):
+            raise UsageError("--no-bos and --special need --raw")
+        asked = {"raw": self.raw, "special": self.special}
+        return {k: v for k, v in asked.items() if v} | ({"bos": False} if self.no_bos else {})
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    """Field -> typer's parameter, which knows type and range."""
+    from gguf_runtime.cli import parse
+
+    def body(settings: Settings) -> None:
+        """Take the settings."""
+
+    body.__annotations__["settings"] = Settings
+    return {str(p.name): p for p in parse.parameters(body)}
