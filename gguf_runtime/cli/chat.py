@@ -32,6 +32,10 @@ def chat(
 
 def converse(model: str, settings: Settings) -> ExitCode:
     """The loop: a line, an answer, until the input ends."""
+    if settings.show_settings:
+        from gguf_runtime.cli.effective import show
+
+        return show(current(), model, settings)
     request, system = settings.request(), settings.system
     terminal = current()
     lines = _Lines(terminal)

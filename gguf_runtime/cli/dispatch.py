@@ -29,6 +29,7 @@ EARLY_FLAGS = {
     "--debug": "debug",
     "--no-color": "no_color",
     "--strict": "strict",
+    "--no-config": "no_config",
 }
 
 

@@ -15,18 +15,16 @@ from typing import Any, get_type_hints
 from gguf_runtime.errors import ExitCode
 
 ORIGINS = "origins"
-_NAMES = {
-    "COMMANDLINE": "command line",
-    "ENVIRONMENT": "environment",
-    "DEFAULT_MAP": "config.toml",
-}
+ENV = "environment"
+COMMAND_LINE = "command line"
+_NAMES = {"COMMANDLINE": COMMAND_LINE, "ENVIRONMENT": ENV, "DEFAULT_MAP": "config.toml"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """The parent of all groups.
 
-    origins  option -> "command line", "environment" or "config.toml"; options that nobody gave are absent
+    origins  option -> "command line", "environment NAME" or "config.toml"; absent where nobody gave it
     """
 
     origins: dict[str, str] = field(default_factory=dict)
@@ -78,5 +76,10 @@ def _origins() -> dict[str, str]:
     from typer._click.globals import get_current_context
 
     ctx = get_current_context()
-    sources = {k: ctx.get_parameter_source(k) for k in ctx.params}
-    return {k: _NAMES[s.name] for k, s in sources.items() if s is not None and s.name in _NAMES}
+    found = {}
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(str(param.name))
+        origin = _NAMES.get(source.name if source is not None else "")
+        if origin is not None:
+            found[str(param.name)] = f"{origin} {param.envvar}" if origin == ENV else origin
+    return found

@@ -70,7 +70,12 @@ MaxMemory = Annotated[
 ]
 Offline = Annotated[
     bool,
-    typer.Option("--offline", rich_help_panel="machine", help="never offer the network"),
+    typer.Option(
+        "--offline",
+        envvar="HF_HUB_OFFLINE",
+        rich_help_panel="machine",
+        help="never offer the network",
+    ),
 ]
 
 # The answer.
@@ -212,6 +217,14 @@ NoSpeculate = Annotated[
         "--no-speculate",
         rich_help_panel="machine",
         help="do not guess ahead from the text so far (changes the time, never the text)",
+    ),
+]
+ShowSettings = Annotated[
+    bool,
+    typer.Option(
+        "--show-settings",
+        rich_help_panel="output",
+        help="print every setting with where it comes from, and end",
     ),
 ]
 

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
+from gguf_runtime.cli import config
 from gguf_runtime.cli.groups import ungrouped
 from gguf_runtime.cli.terminal import Terminal
 from gguf_runtime.cli.values import Plain, UsageError
@@ -62,6 +63,9 @@ def common(
     strict: Annotated[
         bool, typer.Option("--strict", help="exit code 6 when there was any notice")
     ] = False,
+    no_config: Annotated[
+        bool, typer.Option("--no-config", help="leave the configuration file out")
+    ] = False,
 ) -> None:
     """Options that every command has."""
 
@@ -101,9 +105,14 @@ def call(command: TyperCommand, program: str, args: list[str], terminal: Termina
     assert inner is not None
 
     def with_terminal(**values: Any) -> Any:
+        taken = []
+        if not (values.pop("no_config") or terminal.no_config):
+            taken = config.apply(command, ctx, values)
         for field in ("quiet", "verbose", "debug", "no_color", "strict"):
             setattr(terminal, field, values.pop(field) or getattr(terminal, field))
         terminal.setup()
+        if taken:
+            terminal.notice("config", f"from {config.NAME}: {', '.join(taken)}")
         return inner(**values)
 
     command.callback = with_terminal

@@ -62,9 +62,13 @@ def run(
     terminal = current()
     if as_json and as_jsonl:
         raise UsageError("--json and --jsonl exclude each other")
+    if settings.show_settings:
+        from gguf_runtime.cli.effective import show
+
+        return show(terminal, model, settings, raw=form.raw, as_json=as_json)
     writer = Writer(terminal, "json" if as_json else "jsonl" if as_jsonl else "text", model)
     try:
-        if form.raw and (settings.system or messages):
+        if form.raw and (messages or settings.gave("system")):
             raise UsageError("--raw takes no --system and no --messages: it has no template")
         request = form.request() | settings.request()
         if form.escape and settings.stop:
@@ -75,7 +79,7 @@ def run(
             text = prompts.gather(prompt, prompt_option, file or (), escape=form.escape)
             if text is None:
                 return _chat(model, settings)
-        system = settings.system
+        system = None if form.raw else settings.system
         if system is not None:
             system = prompts.literal(system, "--system")
             system = prompts.unescape(system) if form.escape else system

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gguf_runtime.cli import options as o
-from gguf_runtime.cli.groups import Group
+from gguf_runtime.cli.groups import COMMAND_LINE, Group
 from gguf_runtime.cli.values import UsageError, read
 from gguf_runtime.hub.near import suggestion
 
@@ -46,6 +46,7 @@ class Settings(Group):
     max_memory: o.MaxMemory = None
     offline: o.Offline = False
     no_speculate: o.NoSpeculate = False
+    show_settings: o.ShowSettings = False
 
     def request(self) -> dict[str, Any]:
         """What was asked of an answer, as `Model.stream` and `Chat.stream` take it."""
@@ -62,19 +63,23 @@ class Settings(Group):
         asked = {k: getattr(self, k) for k in _MACHINE}
         return {k: v for k, v in asked.items() if v is not None} | {"offline": self.offline}
 
+    def gave(self, name: str) -> bool:
+        """Whether the command line itself gave a setting."""
+        return self.origins.get(name) == COMMAND_LINE
+
     def having(self, values: Mapping[str, Any], origin: str) -> Settings:
         """With other values, given by long names as on the command line or in Python.
 
         Values are words or what JSON has; UsageError names one that is unknown or wrong.
         """
-        table, found = _table(), {}
+        known, found = table(), {}
         for name, value in values.items():
             key = name.replace("-", "_")
-            if key not in table:
-                near = suggestion(key, list(table))
+            if key not in known:
+                near = suggestion(key, list(known))
                 hint = [f"did you mean {near}?"] if near else []
                 raise UsageError(f"no setting {name!r}", *hint)
-            found[key] = read(value, table[key], name)
+            found[key] = read(value, known[key], name)
         origins = self.origins | dict.fromkeys(found, origin)
         return replace(self, **found, origins=origins)
 
@@ -97,8 +102,8 @@ class Form(Group):
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
-    """Field -> typer's parameter, which knows type and range."""
+def table() -> dict[str, Any]:
+    """Setting -> typer's parameter, which knows type and range."""
     from gguf_runtime.cli import parse
 
     def body(settings: Settings) -> None:

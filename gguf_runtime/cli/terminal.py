@@ -54,6 +54,7 @@ class Terminal:
     debug: bool = False
     no_color: bool = False
     strict: bool = False
+    no_config: bool = False
     notices: list[Notice] = field(default_factory=list)
     _line: str = ""  # the progress line that stands on the terminal
     _task: str = ""

@@ -107,8 +107,6 @@ def _place(param: Any, ctx: Any) -> str:
     source = ctx.get_parameter_source(param.name)
     if source is not None and source.name == "ENVIRONMENT":
         return str(param.envvar)
-    if source is not None and source.name == "DEFAULT_MAP":
-        return f"config.toml: {long_name(param)}"
     return str(max(param.opts, key=len))
 
 
