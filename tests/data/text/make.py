@@ -24,6 +24,16 @@ TEMPLATES = (
 FIELDS = ("facts", "ids", "ids_parse", "reference", "extra", "pieces_sha256")
 
 
+def replies(text: Path) -> dict:
+    """All stored replies by family; the templates that they name stay outside, for their licences."""
+    files = {
+        p.stem: json.loads(p.read_text()) for p in sorted((text / "chat_parse").glob("*.json"))
+    }
+    tools = files.pop("tools")["tools"]
+    files.pop("INDEX")
+    return {"tools": tools, "families": files}
+
+
 def main(golden: Path) -> None:
     text = golden / "text"
 
@@ -43,6 +53,7 @@ def main(golden: Path) -> None:
         "templates": {t: read(f"templates/{t}.json") for t in TEMPLATES},
         "snippets": read("templates/jinja_snippets.json"),
         "context": read("templates/jinja_context.json"),
+        "replies": replies(text),
     }
     raw = json.dumps(out, ensure_ascii=False, separators=(",", ":")).encode()
     target = Path(__file__).with_name("references.json.xz")
