@@ -7,6 +7,7 @@ system keeps for programs. Reading never creates a folder.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from gguf_runtime.errors import MachineError
@@ -33,10 +34,26 @@ def models_dir() -> Path:
     return folder / "models"
 
 
+def network_is_off() -> bool:
+    """Whether HF_HUB_OFFLINE forbids the network."""
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
+
+
 def has_magic(path: Path) -> bool:
-    """Whether a file starts as GGUF files do, whatever its name."""
+    """Whether a file starts as GGUF files do, whatever its name. Never waits for a pipe."""
+    return head(path, len(MAGIC)) == MAGIC
+
+
+def head(path: Path, limit: int) -> bytes:
+    """The first bytes of a regular file; b"" where it is none or may not be read."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        with path.open("rb") as f:
-            return f.read(4) == MAGIC
+        handle = os.open(path, flags)
+    except (OSError, ValueError):
+        return b""
+    try:
+        return os.read(handle, limit) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
     except OSError:
-        return False
+        return b""
+    finally:
+        os.close(handle)

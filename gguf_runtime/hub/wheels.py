@@ -1,109 +1,185 @@
-"""Wheels of a package index, fetched by pip: of this interpreter, of a temporary venv, or by uv.
+"""Wheels of a package index, fetched by pip: of this interpreter, of its ensurepip, or by uv.
 
-pip is asked because it knows the person's index, proxy, certificates and credentials. It runs
-without dependencies and takes wheels only, so nothing of a package is ever executed.
+pip is asked because it knows the person's index, proxy, certificates and credentials. Wheels only,
+without dependencies, so nothing of a package is ever executed. `hub/pip_session.py` goes on where
+an earlier try ended; where pip is built otherwise than that script knows, `pip download` remains.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from gguf_runtime.errors import DownloadError
+from gguf_runtime.errors import DownloadError, MachineError
 
 POLL_S = 0.2
 TAIL_LINES = 3  # of pip's own words in an error
+SCRATCH = "scratch"
+SESSION = Path(__file__).with_name("pip_session.py")
+
+Tick = Callable[[int], None]
 
 
-def download(requirement: str, folder: Path, tick: Callable[[int], None]) -> Path:
+def download(requirement: str, folder: Path, tick: Tick) -> Path:
     """Fetch one wheel into `folder`, on the same file system all the way.
 
     Args:
         requirement: `name==version`.
-        folder: exists and is writable; the wheel and pip's temporary files stay below it.
+        folder: exists and is writable; the wheel and pip's temporary files stay below it. What an
+            earlier call left there is continued.
         tick: called now and then with the bytes that are on disk so far.
 
     Raises:
-        DownloadError: no pip and no uv, or what pip said.
+        DownloadError: no pip and no uv, a wrong digest, or what pip said.
+        MachineError: the disk is full or may not be written.
     """
-    scratch = folder / "scratch"
+    scratch = folder / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
-    out = scratch / "out"
-    out.mkdir(parents=True)
+    scratch.mkdir()
     try:
-        with _pip(scratch) as pip:
-            command = [*pip, "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
-            command += ["--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-            _run([*command, "--dest", str(out), requirement], requirement, scratch, tick)
-        found = list(out.glob("*.whl"))
-        if len(found) != 1:
-            raise DownloadError(
-                "pip reported success without a wheel", where=requirement, got=f"{len(found)} files"
-            )
-        wheel = folder / found[0].name
-        os.replace(found[0], wheel)
-        return wheel
+        python, extra = _python()
+        answer, log = _session(python, extra, requirement, folder, scratch, tick)
+        if "wheel" in answer:
+            return Path(answer["wheel"])
+        if answer.get("error") != "pip":
+            raise _failure(answer, requirement, log)
+        return _plain(python, extra, requirement, folder, scratch, tick)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _pip(scratch: Path) -> Iterator[list[str]]:
-    """The command line that starts a pip."""
+def partial_bytes(folder: Path) -> int:
+    """Bytes of the wheels in `folder` that are not whole yet."""
+    return sum(p.stat().st_size for p in folder.glob("*.whl*.part"))
+
+
+def _python() -> tuple[list[str], dict[str, str]]:
+    """The command line of a Python that has pip, and what its environment needs for that."""
     if importlib.util.find_spec("pip") is not None:
-        yield [sys.executable, "-m", "pip"]
-        return
-    venv = scratch / "venv"
-    made = subprocess.run(
-        [sys.executable, "-m", "venv", str(venv)], capture_output=True, check=False
-    )
-    if made.returncode == 0:
-        python = venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-        yield [str(python), "-m", "pip"]
-        return
+        return [sys.executable], {}
+    bundled = _bundled_pip()
+    if bundled is not None:  # environments of uv and pipx have no pip; pip runs from its wheel
+        return [sys.executable], {"PYTHONPATH": str(bundled)}
     uv = shutil.which("uv")
     if uv is None:
         raise DownloadError(
-            "this Python has no pip, cannot make a virtual environment, and uv is not on PATH",
+            "this Python has neither pip nor ensurepip, and uv is not on PATH",
             where=sys.executable,
-            hint="python -m ensurepip, or install uv",
+            hint="install pip for it (Debian: apt install python3-pip), or uv",
         )
-    yield [uv, "tool", "run", "--quiet", "pip"]
+    return [uv, "tool", "run", "--quiet", "--from", "pip", "python"], {}
 
 
-def _run(command: list[str], requirement: str, scratch: Path, tick: Callable[[int], None]) -> None:
+def _bundled_pip() -> Path | None:
+    """The wheel of pip that comes with Python."""
+    spec = importlib.util.find_spec("ensurepip")
+    folders = [Path(spec.origin).parent / "_bundled"] if spec is not None and spec.origin else []
+    shared = sysconfig.get_config_var("WHEEL_PKG_DIR")  # where a system keeps it instead
+    if spec is not None and shared:
+        folders.append(Path(shared))
+    return next((p for f in folders for p in sorted(f.glob("pip-*.whl"))), None)
+
+
+def _session(
+    python: list[str],
+    extra: dict[str, str],
+    requirement: str,
+    folder: Path,
+    scratch: Path,
+    tick: Tick,
+) -> tuple[dict[str, Any], str]:
+    """What `pip_session.py` answers, and its words on stderr."""
+    command = [*python, str(SESSION), requirement, str(folder)]
+    out, log = _run(command, extra, scratch, lambda: tick(partial_bytes(folder)))
+    try:
+        answer = json.loads(out.splitlines()[-1])
+    except (IndexError, ValueError, RecursionError):
+        answer = {"error": "pip", "words": "no answer"}
+    return (answer if isinstance(answer, dict) else {"error": "pip"}), log
+
+
+def _plain(
+    python: list[str],
+    extra: dict[str, str],
+    requirement: str,
+    folder: Path,
+    scratch: Path,
+    tick: Tick,
+) -> Path:
+    """What `pip download` fetches, from its first byte on."""
+    out = scratch / "out"
+    out.mkdir()
+    command = [*python, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+    command += ["--progress-bar", "off", "--dest", str(out), requirement]
+    words, log = _run(command, extra, scratch, lambda: tick(_largest_wheel(scratch)))
+    found = list(out.glob("*.whl"))
+    if len(found) != 1:
+        raise _failure({"error": "network", "words": ""}, requirement, words + log)
+    wheel = folder / found[0].name
+    os.replace(found[0], wheel)
+    return wheel
+
+
+def _run(
+    command: list[str], extra: dict[str, str], scratch: Path, tick: Callable[[], None]
+) -> tuple[str, str]:
+    """stdout and stderr of a command that ends when this process does."""
     # pip unpacks into TMPDIR: below our folder the growth of the download can be watched,
     # and the free space that was checked is the one that is used.
     env = os.environ | {"TMPDIR": str(scratch), "TMP": str(scratch), "TEMP": str(scratch)}
-    log = scratch / "log"
+    env |= extra
+    paths = scratch / "stdout", scratch / "stderr"
     with (
-        log.open("wb") as words,
+        paths[0].open("wb") as out,
+        paths[1].open("wb") as err,
         subprocess.Popen(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=words, stderr=words
+            command, env=env, stdin=subprocess.PIPE, stdout=out, stderr=err
         ) as process,
     ):
         try:
             while process.poll() is None:
-                tick(_bytes_below(scratch))
+                tick()
                 time.sleep(POLL_S)
         except BaseException:
             process.terminate()
             raise
-    if process.returncode != 0:
-        raise _refusal(requirement, log.read_text(encoding="utf-8", errors="replace"))
+    out_text, err_text = (p.read_text(encoding="utf-8", errors="replace") for p in paths)
+    return out_text, err_text
 
 
-def _refusal(requirement: str, log: str) -> DownloadError:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+def _failure(answer: dict[str, Any], requirement: str, log: str) -> DownloadError | MachineError:
+    words = str(answer.get("words", ""))
+    kind = answer.get("error")
+    if kind == "disk":
+        return MachineError(
+            f"the download cannot be written: {words.lower()}",
+            where=requirement,
+            hint="free some space, or name another folder: export GGUF_RUNTIME_MODELS=/some/folder",
+        )
+    if kind == "digest":
+        return DownloadError(
+            f"{words} is not the file that the index describes (bytes 0 to {answer['size']:,});"
+            f" kept as {answer['kept']}",
+            where=requirement,
+            expected=answer["expected"],
+            got=answer["got"],
+            hint="pull again: what is whole is kept, this file is fetched anew",
+        )
+    lines = [line.strip() for line in [*log.splitlines(), words] if line.strip()]
     errors = [x.removeprefix("ERROR:").strip() for x in lines if x.startswith("ERROR:")]
-    network = any("connection" in x.lower() or "retrying" in x.lower() for x in lines)
+    unreachable = ("connection", "retrying", "timeout", "timed out", "resolution")
+    network = any(word in x.lower() for x in lines for word in unreachable)
     return DownloadError(
         "the package index cannot be reached" if network else "pip could not fetch this package",
         where=requirement,
@@ -112,7 +188,7 @@ def _refusal(requirement: str, log: str) -> DownloadError:
     )
 
 
-def _bytes_below(folder: Path) -> int:
+def _largest_wheel(folder: Path) -> int:
     """Size of the largest wheel: pip copies it from its own place to ours at the end."""
     largest = 0
     for parent, _, names in os.walk(folder):
