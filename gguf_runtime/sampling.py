@@ -157,6 +157,11 @@ class Sampling:
             self.presence_penalty,
         )
 
+    @property
+    def penalizes(self) -> bool:
+        """Some penalty does something, so accepted tokens matter."""
+        return self._penalizes
+
     def as_dict(self) -> dict[str, float | int]:
         """Every effective value by its long name."""
         names = [k for k in RANGES if k not in ("seed", "sample")]

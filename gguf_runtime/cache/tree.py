@@ -102,6 +102,26 @@ class PrefixTree:
     def match(self, ids: Sequence[int]) -> Positions | None:
         """A fork of the longest beginning of ids that is kept, shorter than ids; None for nothing."""
         ids = tuple(ids)
+        found = self._best(ids)
+        if found is None:
+            return None
+        length, node = found
+        assert node.kept is not None
+        if not length or node.ids[:length] != ids[:length]:
+            self._let_go(node)
+            return None
+        self._touch(node)
+        out = node.kept.fork()
+        out.truncate(length)
+        return out
+
+    def longest(self, ids: Sequence[int]) -> int:
+        """How much `match` would find."""
+        found = self._best(tuple(ids))
+        return 0 if found is None else found[0]
+
+    def _best(self, ids: Ids) -> tuple[int, _Node] | None:
+        """The longest beginning that is kept, shorter than ids, and where."""
         node, n, path = self._walk(ids)
         n = min(n, len(ids) - 1)
         if n <= 0:
@@ -116,17 +136,7 @@ class PrefixTree:
                 here = (passed.kept.length, passed.used, passed)
                 if best is None or here[:2] > best[:2]:
                     best = here
-        if best is None:
-            return None
-        length, _, node = best
-        assert node.kept is not None
-        if not length or node.ids[:length] != ids[:length]:
-            self._let_go(node)
-            return None
-        self._touch(node)
-        out = node.kept.fork()
-        out.truncate(length)
-        return out
+        return None if best is None else (best[0], best[2])
 
     def known(self, ids: Sequence[int]) -> int:
         """How long a beginning of ids is in the tree, whether one can go on from there or not."""

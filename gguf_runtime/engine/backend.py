@@ -61,6 +61,7 @@ class Backend(ABC):
 
     n_ctx      most positions of a sequence
     n_batch    most tokens of a step; n_outputs: most of them that can want logits
+    n_sequences  most sequences of a step
     """
 
     n_vocab: int
@@ -68,6 +69,7 @@ class Backend(ABC):
     n_ctx: int
     n_batch: int
     n_outputs: int
+    n_sequences: int
     speculates = True  # whether several tokens in one step are cheaper than one after the other
 
     def __init__(self) -> None:
@@ -145,6 +147,16 @@ class Backend(ABC):
             return None, 0
         return self._tree.match(ids), min(self._tree.known(ids), len(ids) - 1)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether what requests have read is kept for later ones."""
+        return self._tree is not None
+
+    def known(self, ids: Sequence[int]) -> int:
+        """How much of a prompt `match` would find; needs the turn."""
+        self.sweep()
+        return 0 if self._tree is None or len(ids) < 2 else self._tree.longest(ids)
+
     def keep(self, sequence: Positions, ids: Sequence[int]) -> None:
         """Keep a copy of a sequence, as far as it holds these ids; needs the turn."""
         n = min(len(ids), sequence.length)
@@ -165,6 +177,10 @@ class Backend(ABC):
         """Pages of the cache that sequences hold, those of `keep` too."""
         return 0
 
+    def fitting(self, n: int) -> int:
+        """Sequences of so many positions that the cache has memory for."""
+        return self.n_sequences
+
     # ---- computing -----------------------------------------------------------------------------
 
     @abstractmethod
@@ -179,6 +195,22 @@ class Backend(ABC):
     @abstractmethod
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
         """Choose a token from a row of logits of the last step."""
+
+    def pick_all(
+        self, logits: F32, picks: Sequence[tuple[int, Sampling, int]]
+    ) -> list[int | RequestError]:
+        """Tokens for (row of the last step's logits, sampler, position), each by itself."""
+        out: list[int | RequestError] = []
+        for row, sampling, position in picks:
+            try:
+                out.append(self.pick(logits[row], sampling, position))
+            except RequestError as e:
+                out.append(e)
+        return out
+
+    @abstractmethod
+    def reserve(self, sequence: Any, n: int) -> None:
+        """Have room for n more positions; MachineError where the cache has none. Needs the turn."""
 
     def close(self) -> None:
         """Release threads and memory; idempotent, and nothing in a forked process."""
@@ -207,6 +239,7 @@ class KernelBackend(Backend):
         self.n_vocab, self.n_embd = graph.n_vocab, graph.n_embd
         self.n_ctx = stepper.loaded.n_ctx
         self.n_batch, self.n_outputs = stepper.n_batch, stepper.n_outputs
+        self.n_sequences = stepper.loaded.n_sequences
 
     @property
     def stepper(self) -> Stepper:
@@ -226,6 +259,13 @@ class KernelBackend(Backend):
         with self.turn():
             self.sweep()
             return self.stepper.cache.used_pages
+
+    def fitting(self, n: int) -> int:
+        """See `Backend.fitting`."""
+        cache = self.stepper.cache
+        if cache.limit_bytes is None:
+            return self.n_sequences
+        return cache.limit_bytes // cache.plan.bytes_for(min(n, cache.n_ctx), self.n_batch)
 
     def step(
         self,
@@ -249,6 +289,25 @@ class KernelBackend(Backend):
             return self._sampler.pick(logits, sampling, position)
         except QuantError as e:
             raise machine_error(e) from e
+
+    def pick_all(
+        self, logits: F32, picks: Sequence[tuple[int, Sampling, int]]
+    ) -> list[int | RequestError]:
+        """Choose tokens by the kernels, all at once."""
+        if len(picks) == 1:
+            return super().pick_all(logits, picks)
+        if self._sampler is None:
+            raise closed()
+        try:
+            return self._sampler.pick_all(logits, picks)
+        except QuantError as e:
+            raise machine_error(e) from e
+
+    def reserve(self, sequence: Any, n: int) -> None:
+        """See `Backend.reserve`."""
+        if self._dropped:
+            self.sweep()
+        sequence.reserve(n)
 
     def roofs(self) -> Limits:
         """What memory and registers can do with all threads, measured now."""
@@ -294,7 +353,7 @@ class ExactBackend(Backend):
         super().__init__()
         self.exact, self._n_tokens = exact, n_tokens
         self.n_vocab, self.n_embd = exact.graph.n_vocab, exact.graph.n_embd
-        self.n_ctx, self.n_batch, self.n_outputs = n_ctx, 64, 64
+        self.n_ctx, self.n_batch, self.n_outputs, self.n_sequences = n_ctx, 64, 64, 64
 
     def sequence(self) -> Any:
         """An empty sequence."""
@@ -324,6 +383,9 @@ class ExactBackend(Backend):
                 s.truncate(n)
             raise
         return np.concatenate(logits).astype(np.float32), np.concatenate(hidden).astype(np.float32)
+
+    def reserve(self, sequence: Any, n: int) -> None:
+        """There are no pages."""
 
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
         """Choose a token in numpy."""

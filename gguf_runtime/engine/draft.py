@@ -69,6 +69,10 @@ class Lookup:
         for i in ids:
             self.append(i)
 
+    def __len__(self) -> int:
+        """Tokens of the sequence so far."""
+        return len(self._ids)
+
     def append(self, i: int) -> None:
         """One more token of the sequence."""
         ids = self._ids

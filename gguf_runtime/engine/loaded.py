@@ -91,6 +91,7 @@ class Loaded:
     ) -> None:
         self.file, self.arch, self.plan, self.cache_type = file, arch, plan, cache_type
         self.n_ctx, self.n_batch, self.n_outputs = n_ctx, n_batch, n_outputs
+        self.n_sequences = n_sequences
         self.pool = pool
         self.packs = pack_all(file, plan.matrices(), pool, progress)
         self._vectors = self._decode_vectors()

@@ -15,6 +15,7 @@ from gguf_runtime.engine.batch import Batch, Item
 from gguf_runtime.engine.chat import Chat
 from gguf_runtime.engine.generate import Generation
 from gguf_runtime.engine.info import read_info
+from gguf_runtime.engine.job import Bell
 from gguf_runtime.engine.opening import (
     Progress,
     check_kinds,
@@ -24,6 +25,7 @@ from gguf_runtime.engine.opening import (
 )
 from gguf_runtime.engine.prompt import Prompter, read_template
 from gguf_runtime.engine.request import Defaults, Request, recommended
+from gguf_runtime.engine.scheduler import Scheduler
 from gguf_runtime.engine.session import Session, refuse_nan
 from gguf_runtime.engine.sizing import Context, MemoryPlan
 from gguf_runtime.engine.states import Positions, states
@@ -114,6 +116,7 @@ class Model:
             self._file.close()
             raise
         self._backend = opened.backend
+        self.scheduler = Scheduler(opened.backend)  # who steps, and with what
         self.threads, self.isa, self.memory = opened.threads, opened.isa, opened.memory
         self.notices: list[Notice] = opened.notices
         self.compile_s = opened.compile_s
@@ -246,18 +249,14 @@ class Model:
         Raises:
             RequestError: no prompt, a prompt longer than the context, or an option out of range.
         """
-        ids, templated, notices = self.prompter.ids(
-            prompt, messages, raw=raw, bos=bos, special=special
+        generation = self.prepare(
+            prompt, messages=messages, raw=raw, bos=bos, special=special, **options
         )
-        request = self.request(templated=templated, **options)
-        session = self.session(request.reuse)
 
         def finished(out: Completion) -> None:
-            session.close(keep=out.finish_reason != "error")
+            generation.close()
 
-        return self.start(
-            session, ids, request, finished, events=events, notices=notices, profile=profile
-        )
+        return Stream.begin(generation, finished, events=events, profile=profile)
 
     def batch(
         self,
@@ -307,14 +306,41 @@ class Model:
         profile: bool = False,
     ) -> Stream:
         """The stream of a request on a session; what `stream` and `Chat` share."""
-        facts = {"load_s": self.load_s, "compile_s": self.compile_s}
-        return Stream.begin(
-            Generation(self._backend, self.tokenizer, session, ids, request, self._progress, facts),
-            finished,
-            events=events,
-            notices=(*self.notices, *notices),
-            profile=profile,
+        generation = self._generation(session, ids, request, notices)
+        return Stream.begin(generation, finished, events=events, profile=profile)
+
+    def prepare(
+        self,
+        prompt: str | bytes | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        raw: bool = False,
+        bos: bool = True,
+        special: bool = False,
+        bell: Bell | None = None,
+        **options: Any,
+    ) -> Generation:
+        """An answer that has not begun, with a session of its own; what `stream` and `batch` share."""
+        ids, templated, notices = self.prompter.ids(
+            prompt, messages, raw=raw, bos=bos, special=special
         )
+        request = self.request(templated=templated, **options)
+        return self._generation(self.session(request.reuse), ids, request, notices, bell)
+
+    def _generation(
+        self,
+        session: Session,
+        ids: Sequence[int],
+        request: Request,
+        notices: tuple[Notice, ...],
+        bell: Bell | None = None,
+    ) -> Generation:
+        facts = {"load_s": self.load_s, "compile_s": self.compile_s}
+        made = Generation(
+            self.scheduler, self.tokenizer, session, ids, request, self._progress, facts, bell
+        )
+        made.completion.notices[:0] = (*self.notices, *notices)
+        return made
 
     # ---- the end -------------------------------------------------------------------------------
 

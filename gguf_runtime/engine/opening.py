@@ -155,7 +155,8 @@ def open_backend(
             )
             if loaded.kernels.isa == cpu.NO_FMA:
                 told("no-fma", "this CPU has no fma: slower, and results differ in the last digits")
-            sampler = Sampler(pool, kernels, n_tokens)  # rows that only pad are never chosen
+            most = min(N_SEQUENCES, loaded.n_outputs)
+            sampler = Sampler(pool, kernels, n_tokens, most)  # rows that only pad are never chosen
             pages = Cache(
                 cache,
                 memory.context,

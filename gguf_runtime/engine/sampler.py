@@ -6,7 +6,7 @@ Two rows: `scan` reads the logits once, a part per task, and `pick` finishes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,20 +28,21 @@ SPECS = (sample.scan.spec(), sample.pick.spec())
 
 
 class Sampler:
-    """The sampling rows of one model."""
+    """The sampling rows of one model, for at most `n_rows` rows of logits at a time."""
 
-    def __init__(self, pool: Pool, kernels: Mapping[Spec, int], n_vocab: int) -> None:
-        self._n_vocab = n_vocab
-        parts = sample.n_parts(n_vocab)
+    def __init__(
+        self, pool: Pool, kernels: Mapping[Spec, int], n_vocab: int, n_rows: int = 1
+    ) -> None:
+        self._parts = sample.n_parts(n_vocab)
         step = -(-sample.scratch_bytes(n_vocab) // 4096) * 4096
         self._scratch = allocate(step * pool.threads)
-        self._record = np.zeros(len(RECORD), np.int64)
-        self._maxima = np.zeros(sample.n_chunks(n_vocab), np.float32)
-        self._states = np.zeros(parts, np.int64)
+        self._records = np.zeros((n_rows, len(RECORD)), np.int64)
+        self._maxima = np.zeros(n_rows * sample.n_chunks(n_vocab), np.float32)
+        self._states = np.zeros(n_rows * self._parts, np.int64)
         self._args = np.zeros(len(sample.ARGS), np.int64)
         values = {
             "n_vocab": n_vocab,
-            "records": self._record.ctypes.data,
+            "records": self._records.ctypes.data,
             "maxima": self._maxima.ctypes.data,
             "states": self._states.ctypes.data,
             "scratch": self._scratch.ctypes.data,
@@ -50,18 +51,43 @@ class Sampler:
         for name, value in values.items():
             self._args[sample.ARGS.index(name)] = value
         address = int(self._args.ctypes.data)
-        rows = [Row(kernels[SPECS[0]], address, parts), Row(kernels[SPECS[1]], address, 1)]
+        rows = [Row(kernels[SPECS[0]], address, self._parts), Row(kernels[SPECS[1]], address, 1)]
         self._tape = pool.tape(rows)
+        self._set = 1  # rows that the tape is set for; 0 while that changes
 
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
         """The token at `position` for one contiguous row of logits; RequestError where none can be chosen."""
-        sampling.record(self._record, 0, position)
-        self._args[sample.ARGS.index("logits")] = logits.ctypes.data
+        (chosen,) = self.pick_all(logits[None], [(0, sampling, position)])
+        if isinstance(chosen, RequestError):
+            raise chosen
+        return chosen
+
+    def pick_all(
+        self, logits: F32, picks: Sequence[tuple[int, Sampling, int]]
+    ) -> list[int | RequestError]:
+        """Tokens for (row, sampler, position); rows of logits (n, width) are contiguous."""
+        n = len(picks)
+        if not n:
+            return []
+        records = self._records
+        for k, (row, sampling, position) in enumerate(picks):
+            sampling.record(records[k], row, position)
+        self._args[_LOGITS] = logits.ctypes.data
+        self._args[_STRIDE] = logits.strides[0]
+        if n != self._set:
+            self._set = 0
+            self._tape.set_tasks((n * self._parts, n))
+            self._set = n
         self._tape.run()
-        state = int(self._record[RECORD.index("state")])
-        if state & (sample.BAD | sample.NOTHING):
-            raise no_token(bad=bool(state & sample.BAD))
-        return int(self._record[RECORD.index("id")])
+        wrong = sample.BAD | sample.NOTHING
+        return [
+            i if not state & wrong else no_token(bad=bool(state & sample.BAD))
+            for i, state in records[:n, _RESULT].tolist()
+        ]
+
+
+_LOGITS, _STRIDE = sample.ARGS.index("logits"), sample.ARGS.index("stride")
+_RESULT = slice(RECORD.index("id"), RECORD.index("state") + 1)
 
 
 def pick_plain(logits: F32, sampling: Sampling, position: int) -> int:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gguf_runtime.cache.pages import POSITIONS
 from gguf_runtime.engine.border import BORDER
 from gguf_runtime.engine.checks import token_ids, whole
+from gguf_runtime.engine.job import BRANCH
 from gguf_runtime.engine.step import Entry
 from gguf_runtime.errors import RequestError
 
@@ -25,9 +25,6 @@ F32 = NDArray[np.float32]
 Outputs = Literal["all", "last", "none"] | Sequence[int]
 Check = Callable[[], None]
 Told = Callable[[], None]  # called after every step
-
-
-BRANCH = POSITIONS  # tokens that were read before and are read again from which on a copy is kept
 
 
 class Session:
@@ -91,16 +88,45 @@ class Session:
         self._refuse_closed()
         ids = token_ids(ids, self._backend.n_vocab)
         self._room(len(ids))
-        found, known = self._backend.match(ids)
-        if found is not None:
-            empty, self._sequence = self._sequence, found
-            self.ids = ids[: found.length]
-            empty.close()
-        self.cached = len(self.ids)
+        known = self.find(ids)
         if known - self.cached >= BRANCH:  # where this prompt parts from one before it
             self.extend(ids[self.cached : known], "none", **how)
             self.share()
         return self.extend(ids[len(self.ids) :], outputs, **how)
+
+    def find(self, ids: Sequence[int]) -> int:
+        """Start an empty session from what others have read of a prompt; needs the turn.
+
+        Returns:
+            How long a beginning was read before: where that is much more than what was found, a
+            copy should be kept when it is read again.
+        """
+        if not self._reuse:
+            return 0
+        found, known = self._backend.match(ids)
+        if found is not None:
+            empty, self._sequence = self._sequence, found
+            self.ids = list(ids[: found.length])
+            empty.close()
+        self.cached = len(self.ids)
+        return known
+
+    @property
+    def sequence(self) -> Any:
+        """Its positions in the cache."""
+        return self._sequence
+
+    def settle(self, most: int) -> int:
+        """Hold at most so many tokens, and nothing in the cache behind them; how many it has of them."""
+        self._refuse_closed()
+        if len(self.ids) > most:
+            del self.ids[most:]
+        self._shorten()
+        return int(self._sequence.length)
+
+    def took(self, ids: Sequence[int], n: int) -> None:
+        """The cache holds the first n of these ids, which begin with those that were held."""
+        self.ids += ids[len(self.ids) : n]
 
     def share(self) -> None:
         """Keep a copy of what is held for requests that begin alike; needs the turn."""

@@ -8,8 +8,7 @@ or chunked, by a single bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +32,7 @@ PROFILED_ROWS = 16  # rows of such a call while a profile is made
 KEPT_ROWS = 1024  # of the embedding, decoded: texts use few tokens often
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """The next tokens of a sequence, and which of them want logits (indices, ascending)."""
 
     sequence: CacheSequence

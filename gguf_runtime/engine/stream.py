@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gguf_runtime.engine.completion import Completion, Notice
+from gguf_runtime.engine.completion import Completion
 
 if TYPE_CHECKING:
     from gguf_runtime.engine.generate import Generation
@@ -26,11 +26,9 @@ class Stream:
         finished: Finished,
         *,
         events: bool = False,
-        notices: tuple[Notice, ...] = (),
     ) -> None:
         self._generation = generation
         self._finished, self._events = finished, events
-        generation.completion.notices[:0] = notices
         self._pieces: Iterator[str] | None = iter(generation)  # last: from here on it can be closed
 
     @classmethod
@@ -40,7 +38,6 @@ class Stream:
         finished: Finished,
         *,
         events: bool,
-        notices: tuple[Notice, ...],
         profile: bool,
     ) -> Stream:
         """A stream whose rows are timed, if so asked."""
@@ -48,7 +45,7 @@ class Stream:
             from gguf_runtime.engine.profile import profiled
 
             generation.recorder, finished = profiled(generation.backend, finished)
-        return cls(generation, finished, events=events, notices=notices)
+        return cls(generation, finished, events=events)
 
     @property
     def result(self) -> Completion:
