@@ -68,7 +68,7 @@ def test_replies_are_told_apart_by_the_models_template(golden, references):
                 stored = json.loads((golden / f"text/templates/{name}.json").read_text())
                 sources[name] = stored["template"]
             check(case, sources[name], references["replies"]["tools"])
-    assert len(sources) == 24
+    assert len(sources) == 28
 
 
 @pytest.mark.parametrize("family", FAMILIES)
