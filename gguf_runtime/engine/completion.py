@@ -60,7 +60,10 @@ class Completion:
     Attributes:
         text: the answer, without stop string and control tokens.
         ids: the tokens that were generated, the end of turn not among them.
-        finish_reason: stop (end of turn or a stop), length, context, time, loop, interrupted or error.
+        finish_reason: stop (end of turn or a stop), length, context, time, loop, tool_calls (end of a
+            turn that calls tools), interrupted or error.
+        reasoning: what came before the answer, between the tags of the model; None without.
+        tool_calls: dicts of name, arguments (an object) and id.
         stop: the stop string or stop id that ended it, None otherwise.
         seed: that repeats it.
         sampling: all parameters in effect.

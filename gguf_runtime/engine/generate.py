@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from gguf_runtime.engine.checks import token_ids
 from gguf_runtime.engine.completion import Completion, FinishReason, Notice, Timings
 from gguf_runtime.engine.job import Bell, Job, clock
+from gguf_runtime.engine.reply import Budget, Reader, call_id
 from gguf_runtime.errors import RequestError
-from gguf_runtime.text.detokenizer import Detokenizer
-from gguf_runtime.text.stops import StopMatcher
 
 if TYPE_CHECKING:
     from gguf_runtime.engine.profile import Recorder
     from gguf_runtime.engine.request import Request
     from gguf_runtime.engine.scheduler import Scheduler
     from gguf_runtime.engine.session import Session
+    from gguf_runtime.text.reply import Event
     from gguf_runtime.text.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]
@@ -31,6 +31,10 @@ READING_S = 1.0  # … that takes longer than this
 LOOP_REPEATS = 8  # a cycle seen so often
 LOOP_PERIOD = 64  # of at most so many tokens
 LOOP_EVERY = 16  # tokens from one look to the next
+
+UNREADABLE = Notice(
+    "unreadable-call", "the model began a tool call that cannot be read; it is left in the text"
+)
 
 
 class Generation:
@@ -63,12 +67,15 @@ class Generation:
         if not have + len(new_ids):
             raise RequestError("there are no tokens to read", expected="at least one id")
         self.backend = backend
-        self.job = Job(backend, session, new_ids, request, bell)
+        budget = None
+        if request.style is not None and request.style.budget is not None:
+            budget = Budget(request.style, tokenizer)
+        self.job = Job(backend, session, new_ids, request, bell, budget)
         self.done = False
         self._scheduler, self._request, self._progress = scheduler, request, progress
-        self._detokenizer = Detokenizer(tokenizer)
-        self._matcher = StopMatcher(request.stop)
+        self._reader = Reader(tokenizer, request.stop, request.style)
         self._shown: list[str] = []
+        self._thought: list[str] = []
         self._joined = self._warned = False
         sampling = request.sampling
         self.completion = Completion(
@@ -94,7 +101,9 @@ class Generation:
 
     def update(self) -> None:
         """Bring the completion's text up to what was taken so far."""
-        self.completion.text = "".join(self._shown)
+        out = self.completion
+        out.text = "".join(self._shown)
+        out.reasoning = "".join(self._thought) or None
 
     def close(self) -> None:
         """Give the session back; what it holds stays for prompts that begin alike, but after an error."""
@@ -108,18 +117,18 @@ class Generation:
             self._joined = True
             self._scheduler.join(self.job)
 
-    def __iter__(self) -> Iterator[str]:
-        """Pieces of text; whoever reads them steps, unless somebody else does."""
+    def __iter__(self) -> Iterator[Event]:
+        """What is said, reasoned and called; whoever reads it steps, unless somebody else does."""
         job, until = self.job, self._scheduler.until
         told = self._told if self._progress and self.job.n_prompt > self.backend.n_batch else None
         job.started = self._request.started
         try:
             self.join()
             while not self.done:
-                piece = self.take()
-                if piece:
-                    yield piece
-                elif piece is None and not self.done:
+                events = self.take()
+                if events:
+                    yield from events
+                elif events is None and not self.done:
                     until(lambda: job.ready, job.bell, told)
             if job.error is not None:
                 raise job.error
@@ -131,10 +140,10 @@ class Generation:
             if not self.done:
                 self._end("interrupted")
 
-    def take(self) -> str | None:
-        """The text that the next chosen token completes; None where there is no such token (yet).
+    def take(self) -> list[Event] | None:
+        """What the next chosen token completes; None where there is no such token (yet).
 
-        The last piece may come with `done`; nothing follows.
+        The last events may come with `done`; nothing follows.
         """
         job, out = self.job, self.completion
         k = job.n_prompt + job.taken
@@ -154,27 +163,39 @@ class Generation:
             self._warned = True
             message = "the answer repeats itself word for word"
             out.notices.append(Notice("repeating", message))
-        return self._show(self._matcher.feed(self._detokenizer.feed(token)))
+        events = self._show(self._reader.feed(token))
+        usage.reasoning = self._reader.reasoning
+        return events
 
-    def _show(self, piece: str) -> str:
-        """Text on its way out; the end where it met a stop string."""
-        if piece:
-            self._shown.append(piece)
-        if self._matcher.found is not None:
-            self.completion.stop = self._matcher.found
+    def _show(self, events: list[Event]) -> list[Event]:
+        """Events on their way out; the end where their text met a stop string."""
+        out = self.completion
+        for kind, value in events:
+            if kind == "text":
+                self._shown.append(value)
+            elif kind == "reasoning":
+                self._thought.append(value)
+            else:
+                value.setdefault("id", call_id(out.seed, self.job.n_prompt, len(out.tool_calls)))
+                out.tool_calls.append(value)
+        if self._reader.found is not None:
+            out.stop = self._reader.found
             self._end("stop")
-        return piece
+        return events
 
-    def _last(self) -> str:
+    def _last(self) -> list[Event]:
         """What was held back, at the end of all tokens."""
         job, out = self.job, self.completion
-        rest = ""
+        rest: list[Event] = []
         if job.ended != "error":
-            rest = self._show(self._matcher.feed(self._detokenizer.flush()) + self._matcher.flush())
+            rest = self._show(self._reader.flush())
         if not self.done:
             assert job.ended is not None
             out.stop = job.stop
-            self._end(job.ended, job.error)
+            called = job.ended == "stop" and out.tool_calls and job.stop is None
+            self._end("tool_calls" if called else job.ended, job.error)
+            if self._reader.unreadable:
+                out.notices.append(UNREADABLE)
         return rest
 
     def _end(self, reason: FinishReason, error: BaseException | None = None) -> None:

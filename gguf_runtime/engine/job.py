@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gguf_runtime.engine.backend import Backend
     from gguf_runtime.engine.completion import FinishReason
     from gguf_runtime.engine.profile import Recorder
+    from gguf_runtime.engine.reply import Budget
     from gguf_runtime.engine.request import Request
     from gguf_runtime.engine.session import Session
     from gguf_runtime.sampling import Sampling
@@ -72,6 +73,7 @@ class Job:
         new_ids: Sequence[int],
         request: Request,
         bell: Bell | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.session, self.request = session, request
         self.held = len(session.ids)
@@ -98,6 +100,9 @@ class Job:
         self.steps = self.drafted = self.accepted = 0
         self.first_at: float | None = None
         self._backend = backend
+        self._budget = budget
+        if budget is not None:  # of no token, maybe
+            self.ids += budget.forced(())[: max(0, self.limit - 1)]
         self._sampling = request.sampling.copy()
         self._counted = -1  # ids that penalties have counted; -1: none, or not all that they should
         self._lookup: Lookup | None = None
@@ -219,7 +224,12 @@ class Job:
             self.stop = token if token in self.request.stop_ids else None
             self.ended = "stop"
             return
-        self.ids.append(token)
+        if self._budget is None:
+            self.ids.append(token)
+        else:
+            answer = [*self.ids[self.n_prompt :], token]
+            room = self.limit - len(answer)
+            self.ids += [token, *self._budget.forced(answer)[: max(0, room)]]
         if len(self.ids) - self.n_prompt >= self.limit:
             self.ended = self.full
 
@@ -230,7 +240,7 @@ class Job:
 
     def draft(self) -> list[int]:
         """A guess at what follows; often nothing."""
-        if not (self.request.speculate and self._backend.speculates):
+        if not (self.request.speculate and self._backend.speculates) or self._budget is not None:
             return []
         if self._lookup is None:
             if not self.read:

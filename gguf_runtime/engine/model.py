@@ -30,6 +30,8 @@ from gguf_runtime.engine.session import Session, refuse_nan
 from gguf_runtime.engine.sizing import Context, MemoryPlan
 from gguf_runtime.engine.states import Positions, states
 from gguf_runtime.engine.stream import Stream
+from gguf_runtime.engine.turn import OPTIONS as TURN_OPTIONS
+from gguf_runtime.engine.turn import Turn
 from gguf_runtime.engine.vocabulary import compiled
 from gguf_runtime.sampling import Sampling
 from gguf_runtime.text.tokenizer import Tokenizer
@@ -239,9 +241,11 @@ class Model:
             messages: a conversation, in place of a prompt.
             raw: continue the prompt as plain text; `bos` puts the start token before it, `special`
                 lets names of control tokens in it count.
-            events: yield ("text", str).
+            events: yield ("text", str), ("reasoning", str) and ("tool", call) instead of text alone.
             profile: time every row of the tape; `result.profile` is the table.
-            options: max_tokens (with a template: to the end of the turn; else 256; -1: until the
+            options: think (False: without reasoning; None: as the template does), think_budget (tokens
+                of reasoning, then it is ended), template_args (variables for the template), tools
+                (JSON schemas of what the model may call); max_tokens (with a template: to the end of the turn; else 256; -1: until the
                 context is full), max_time in seconds, stop (texts), stop_ids, speculate
                 and reuse (False: do without; neither changes the answer), and the parameters of
                 `Sampling`.
@@ -321,11 +325,11 @@ class Model:
         **options: Any,
     ) -> Generation:
         """An answer that has not begun, with a session of its own; what `stream` and `batch` share."""
-        ids, templated, notices = self.prompter.ids(
-            prompt, messages, raw=raw, bos=bos, special=special
-        )
-        request = self.request(templated=templated, **options)
-        return self._generation(self.session(request.reuse), ids, request, notices, bell)
+        turn = Turn.of(**{k: options.pop(k) for k in TURN_OPTIONS if k in options})
+        made = self.prompter.ids(prompt, messages, raw=raw, bos=bos, special=special, turn=turn)
+        request = self.request(templated=made.templated, style=made.style, **options)
+        session = self.session(request.reuse)
+        return self._generation(session, made.ids, request, made.notices, bell)
 
     def _generation(
         self,

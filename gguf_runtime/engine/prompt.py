@@ -6,9 +6,12 @@ Scaffolding comes from the template and may hold control tokens; content comes f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.engine.completion import Notice
+from gguf_runtime.engine.reply import Style, opened, style_of
+from gguf_runtime.engine.turn import NO_SWITCH, RAW, Turn
 from gguf_runtime.errors import RequestError, show
 from gguf_runtime.text.template import Template
 
@@ -47,6 +50,21 @@ def read_template(file: GGUFFile, tokenizer: Tokenizer) -> Template | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a request reads.
+
+    templated  a template made it, so the answer is a turn
+    style      how the answer is read, None where it is nothing but text
+    notices    what has to be said about it
+    """
+
+    ids: list[int]
+    templated: bool
+    style: Style | None = None
+    notices: tuple[Notice, ...] = ()
+
+
 class Prompter:
     """Makes prompts for one model."""
 
@@ -61,8 +79,9 @@ class Prompter:
         raw: bool,
         bos: bool,
         special: bool,
-    ) -> tuple[list[int], bool, tuple[Notice, ...]]:
-        """What a request reads, whether a template made it, and what has to be said about it."""
+        turn: Turn,
+    ) -> Prompt:
+        """What a request reads."""
         if (prompt is None) == (messages is None):
             raise RequestError(
                 "give either a prompt or messages", got="neither" if prompt is None else "both"
@@ -70,12 +89,13 @@ class Prompter:
         if messages is not None:
             if raw:
                 raise RequestError("messages need the template, which raw leaves out")
-            return self.encode(self.segments(messages)), True, ()
+            return self._templated(messages, turn)
         if not isinstance(prompt, str | bytes):
             raise RequestError("a prompt is a text", got=show(prompt))
         if raw or self.template is None:
+            notices = () if raw else (NO_TEMPLATE,)
             ids = self.plain(prompt, bos=bos, special=special)
-            return ids, False, () if raw else (NO_TEMPLATE,)
+            return Prompt(ids, False, None, (*notices, *([RAW] if turn.asks else ())))
         try:
             text = prompt.decode() if isinstance(prompt, bytes) else prompt
         except UnicodeDecodeError as e:
@@ -83,7 +103,27 @@ class Prompter:
                 f"byte {e.start:,} of the prompt is not UTF-8",
                 hint="a chat template takes text; raw=True continues any bytes",
             ) from None
-        return self.encode(self.segments([{"role": "user", "content": text}])), True, ()
+        return self._templated([{"role": "user", "content": text}], turn)
+
+    def _templated(self, messages: Sequence[Message], turn: Turn) -> Prompt:
+        segments, style, notices = self.conversation(messages, turn)
+        return Prompt(self.encode(segments), True, style, notices)
+
+    def conversation(
+        self, messages: Sequence[Message], turn: Turn
+    ) -> tuple[list[Segment], Style | None, tuple[Notice, ...]]:
+        """A rendered conversation up to the answer, how the answer is read, and what has to be said."""
+        template = self.refuse_without_template()
+        form = template.format
+        segments = self.segments(messages, **turn.variables(template, form))
+        notices = turn.notices(template, form)
+        rendered = "".join(text for text, _ in segments)
+        if NO_SWITCH in notices:
+            block = opened(form, rendered)
+            empty = block.open + "\n" if not rendered.rstrip().endswith(block.open) else ""
+            segments = [*segments, (empty + block.forced, True)]
+            rendered += empty + block.forced
+        return segments, style_of(self.tokenizer, form, rendered, turn.tools, turn.budget), notices
 
     def plain(self, text: str | bytes, *, bos: bool = True, special: bool = False) -> list[int]:
         """Text to be continued; `bos` adds what the file puts before a text."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gguf_runtime.engine.checks import seconds, texts, token_ids, whole
+from gguf_runtime.engine.reply import Style
+from gguf_runtime.engine.turn import OPTIONS as TURN_OPTIONS
 from gguf_runtime.errors import RequestError, show
 from gguf_runtime.sampling import RANGES, Sampling
 
@@ -36,6 +38,7 @@ class Request:
     speculate   guess ahead; changes the time, never the text
     reuse       start from what requests that began alike have read, and leave behind what this one
                 reads; changes the time, never the text
+    style       how the reply is read, None where it is nothing but text
     started     clock at which the request began
     """
 
@@ -47,6 +50,7 @@ class Request:
     max_time: float | None = None
     speculate: bool = True
     reuse: bool = True
+    style: Style | None = None
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -69,13 +73,14 @@ class Defaults:
         stop_ids: Sequence[int] | None = None,
         speculate: bool = True,
         reuse: bool = True,
+        style: Style | None = None,
         **sampling: Any,
     ) -> Request:
         """Options made whole; RequestError names one that is unknown or out of range."""
         started = time.perf_counter()
         unknown = [k for k in sampling if k not in SAMPLING]
         if unknown:
-            names = sorted((*_OPTIONS, *SAMPLING))
+            names = sorted((*_OPTIONS, *TURN_OPTIONS, *SAMPLING))
             near = difflib.get_close_matches(unknown[0], names, n=1)
             raise RequestError(
                 f"unknown option {show(unknown[0])}",
@@ -95,6 +100,7 @@ class Defaults:
             seconds("max_time is outside its range", max_time) if max_time is not None else None,
             bool(speculate),
             bool(reuse),
+            style,
             started,
         )
 

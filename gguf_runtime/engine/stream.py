@@ -9,12 +9,14 @@ from gguf_runtime.engine.completion import Completion
 
 if TYPE_CHECKING:
     from gguf_runtime.engine.generate import Generation
+    from gguf_runtime.text.reply import Event
 
 Finished = Callable[[Completion], None]
 
 
 class Stream:
-    """Iterator of str, whole characters each; with events=True of ("text", str).
+    """Iterator of str, whole characters each; with events=True of ("text" or "reasoning", str) and
+    ("tool", call).
 
     Leaving the loop early, `close()` or the end of a `with` block cancels what is left. `result` is
     the Completion; before the end it shows what there is so far, with finish_reason "interrupted".
@@ -29,7 +31,9 @@ class Stream:
     ) -> None:
         self._generation = generation
         self._finished, self._events = finished, events
-        self._pieces: Iterator[str] | None = iter(generation)  # last: from here on it can be closed
+        self._pieces: Iterator[Event] | None = iter(
+            generation
+        )  # last: from here on it can be closed
 
     @classmethod
     def begin(
@@ -61,11 +65,13 @@ class Stream:
         if self._pieces is None:
             raise StopIteration
         try:
-            piece = next(self._pieces)
+            event = next(self._pieces)
+            while not self._events and event[0] != "text":
+                event = next(self._pieces)
         except BaseException:  # the end, an error, or Ctrl-C: in each case it is over
             self.close()
             raise
-        return ("text", piece) if self._events else piece
+        return event if self._events else event[1]
 
     def close(self) -> None:
         """Stop here; idempotent. Takes no lock, so that finalizers may do it too."""

@@ -11,7 +11,7 @@ import copy
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.errors import RequestError, show
@@ -20,6 +20,7 @@ from gguf_runtime.text.content import Marker
 if TYPE_CHECKING:
     import jinja2
 
+    from gguf_runtime.text.reply import Format
     from gguf_runtime.text.tokenizer import Segment, Tokenizer
 
 Message = Mapping[str, Any]
@@ -75,6 +76,24 @@ class Template:
             **kwargs,
         )
         return _cut_final(text, final) if continue_final_message else text
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The names that the template reads and does not set; empty where it cannot be read."""
+        import jinja2
+        from jinja2 import meta
+
+        try:
+            return frozenset(meta.find_undeclared_variables(_environment().parse(self.source)))
+        except (jinja2.TemplateError, RecursionError):
+            return frozenset()
+
+    @cached_property
+    def format(self) -> Format:
+        """How replies of a model with this template are tagged."""
+        from gguf_runtime.text.reply.formats import find
+
+        return find(self.source)
 
     def segments(
         self,

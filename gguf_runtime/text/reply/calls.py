@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gguf_runtime.text.reply.source import Reading, Source, Unreadable
-from gguf_runtime.text.reply.values import gemma_value, json_value, loads, python_calls
+from gguf_runtime.text.reply.values import GEMMA_QUOTE, gemma_value, json_value, loads, python_calls
 
 
 class ToolCall(dict[str, Any]):
     """A call: `name`, `arguments` (an object), and `id` where the format carries one."""
 
-    def __init__(self, name: str, arguments: Mapping[str, Any], id: str | None = None) -> None:
-        super().__init__(name=name, arguments=dict(arguments))
-        if id is not None:
-            self["id"] = id
+    @classmethod
+    def of(cls, name: str, arguments: Mapping[str, Any], call_id: str | None = None) -> ToolCall:
+        """A call; without an id no key for it."""
+        call = cls(name=name, arguments=dict(arguments))
+        if call_id is not None:
+            call["id"] = call_id
+        return call
 
     @property
     def name(self) -> str:
@@ -93,7 +96,7 @@ def from_object(value: Any, *, complete: bool = False) -> ToolCall:
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         raise Unreadable
     call_id = value.get("id", value.get("tool_call_id"))
-    return ToolCall(name, arguments, None if call_id is None else str(call_id))
+    return ToolCall.of(name, arguments, None if call_id is None else str(call_id))
 
 
 def objects(source: Source, give: Give) -> Reading[None]:
@@ -151,7 +154,7 @@ def function(source: Source, give: Give, tools: Tools) -> Reading[None]:
         arguments[key] = tools.typed(name, key, text)
         yield from source.spaces()
     yield from source.expect("</function>")
-    give(ToolCall(name, arguments))
+    give(ToolCall.of(name, arguments))
 
 
 def wrapped_function(source: Source, give: Give, tools: Tools, closing: str) -> Reading[None]:
@@ -183,7 +186,7 @@ def keys_and_values(source: Source, give: Give, tools: Tools, suffix: str = "") 
         if not (yield from source.comes(begin)):
             yield from source.expect(end)
             mark = end
-    give(ToolCall(name, arguments))
+    give(ToolCall.of(name, arguments))
 
 
 def invoke(source: Source, give: Give, tools: Tools, p: str, closing: str) -> Reading[None]:
@@ -204,7 +207,7 @@ def invoke(source: Source, give: Give, tools: Tools, p: str, closing: str) -> Re
             arguments[key] = _told(text) if told else tools.typed(name, key, text)
             yield from source.spaces()
         yield from source.expect(f"</{p}invoke>")
-        give(ToolCall(name, arguments))
+        give(ToolCall.of(name, arguments))
         yield from source.spaces()
         more = yield from source.comes(f'<{p}invoke name="')
     yield from _end(source, closing)
@@ -295,7 +298,7 @@ def gemma(source: Source, give: Give) -> Reading[None]:
 def python(source: Source, give: Give, closing: str = "") -> Reading[None]:
     """Calls in Python's spelling, to a closing word."""
     for name, arguments in (yield from python_calls(source)):
-        give(ToolCall(name.removesuffix(".call"), arguments))
+        give(ToolCall.of(name.removesuffix(".call"), arguments))
     if closing:
         yield from close(source, closing)
 
@@ -319,3 +322,15 @@ def _refuse_odd(name: str) -> None:
     """No name of a tool is empty, or holds white space, quotes or brackets."""
     if not name or not all(c.isalnum() or c in "_.-:/" for c in name):
         raise Unreadable
+
+
+# Words inside calls, which are printed where they are control tokens.
+WORDS = (
+    *("<tool_call>", "</tool_call>", "<function=", "</function>", "</parameter>"),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    *("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+    *("<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *("<|tool_calls_section_end|>", "[CALL_ID]", "[ARGS]", "<tool_call|>", GEMMA_QUOTE),
+    *("<|END_ACTION|>", "</minimax:tool_call>", "</seed:tool_call>", "<|tool_call_end|>"),
+    *("｜DSML｜", "</tool_calls>", "</TOOLCALL>"),
+)

@@ -83,6 +83,7 @@ _THINK = (
     Think("<think:opensource>", "</think:opensource>", "</think:opensource>"),
     Think("<|START_THINKING|>", "<|END_THINKING|>", "<|END_THINKING|>"),
     Think("<|channel>", "<channel|>", "<channel|>", channel=True),
+    Think("<|inner_prefix|>", "<|inner_suffix|>", "<|inner_suffix|>"),
 )
 _ANALYSIS = Think(
     "<|channel|>analysis<|message|>",

@@ -173,6 +173,10 @@ class Tokenizer:
             found = self._bytes[int(i)] = self._kind.piece(int(i))
         return b"" if not special and i in self._silent else found
 
+    def token(self, text: str) -> int | None:
+        """The id whose piece is this text, if it is one token; texts rarely merge to it."""
+        return self._kind.index.ids.get(text.encode())
+
     def is_control(self, i: int) -> bool:
         """Whether the id is printed only on request."""
         return i in self._silent
