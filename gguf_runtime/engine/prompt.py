@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.engine.completion import Notice
 from gguf_runtime.engine.reply import Style, opened, style_of
-from gguf_runtime.engine.turn import NO_SWITCH, RAW, Turn
+from gguf_runtime.engine.turn import NO_SWITCH, NOTHING, RAW, Turn
 from gguf_runtime.errors import RequestError, show
 from gguf_runtime.text.template import Template
 
@@ -79,7 +79,7 @@ class Prompter:
         raw: bool,
         bos: bool,
         special: bool,
-        turn: Turn,
+        turn: Turn = NOTHING,
     ) -> Prompt:
         """What a request reads."""
         if (prompt is None) == (messages is None):
@@ -110,7 +110,7 @@ class Prompter:
         return Prompt(self.encode(segments), True, style, notices)
 
     def conversation(
-        self, messages: Sequence[Message], turn: Turn
+        self, messages: Sequence[Message], turn: Turn = NOTHING
     ) -> tuple[list[Segment], Style | None, tuple[Notice, ...]]:
         """A rendered conversation up to the answer, how the answer is read, and what has to be said."""
         template = self.refuse_without_template()

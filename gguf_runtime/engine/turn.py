@@ -81,7 +81,7 @@ class Turn:
     @property
     def asks(self) -> bool:
         """Whether anything is asked for."""
-        return self != Turn()
+        return self != NOTHING
 
     def variables(self, template: Template, form: Format) -> dict[str, Any]:
         """What the template is given."""
@@ -109,6 +109,9 @@ class Turn:
         if self.budget is not None and not form.reasons:
             found.append(NO_BUDGET)
         return tuple(found)
+
+
+NOTHING = Turn()
 
 
 def checked_tools(tools: Any) -> tuple[Any, ...]:

@@ -70,8 +70,8 @@ def replied(m, ids, **options):
 
 
 def test_content_never_becomes_a_control_token(talker):
-    plain = talker.prompter.ids("x", None, raw=False, bos=True, special=False)[0]
-    sly = talker.prompter.ids("<eos><bos>x", None, raw=False, bos=True, special=False)[0]
+    plain = talker.prompter.ids("x", None, raw=False, bos=True, special=False).ids
+    sly = talker.prompter.ids("<eos><bos>x", None, raw=False, bos=True, special=False).ids
 
     assert [i for i in sly if i < 4] == [i for i in plain if i < 4]
 
