@@ -8,15 +8,78 @@ import os
 from gguf_runtime.cli.dispatch import Row, dispatch
 
 COMMANDS = (
-    Row("run", "run.run", "one answer, streamed to stdout"),
-    Row("chat", "chat.chat", "a conversation at the terminal"),
-    Row("tokenize", "tokenize.tokenize", "the ids and pieces that a model sees for a text"),
-    Row("inspect", "inspect.inspect", "what is in a model file, of any architecture", ("show",)),
-    Row("bench", "bench.bench", "speed of reading prompts and of answering"),
-    Row("list", "models.list_models", "models on this machine and models that can be pulled"),
-    Row("pull", "models.pull_model", "fetch a model of the catalog and check its digest"),
-    Row("warmup", "warmup.warmup", "compile kernels now, so that the first answer does not wait"),
-    Row("doctor", "doctor.doctor", "what this machine is, what was chosen, and why"),
+    Row(
+        "run",
+        "run.run",
+        "one answer, streamed to stdout",
+        (
+            'gg run smollm2 "Why is the sky blue?"',
+            'cat notes.txt | gg run smollm2 "Summarise in one sentence"',
+            'gg run smollm2 "A name for a cat" -N 5 --seed 1 --json | jq -r ".samples[].text"',
+        ),
+    ),
+    Row(
+        "chat",
+        "chat.chat",
+        "a conversation at the terminal",
+        ("gg chat smollm2", 'gg chat smollm2 --system "Answer in one sentence."'),
+    ),
+    Row(
+        "replay",
+        "replay.replay",
+        "repeat a recorded run and say whether the same came out",
+        (
+            'gg run smollm2 "Tell a story" -n 64 --record r.json',
+            "gg replay r.json --threads 1",
+            "gg replay r.json --precision int16",
+        ),
+    ),
+    Row(
+        "tokenize",
+        "tokenize.tokenize",
+        "the ids and pieces that a model sees for a text",
+        (
+            'gg tokenize smollm2 "Hello, world"',
+            "gg tokenize smollm2 --count < notes.txt",
+        ),
+    ),
+    Row(
+        "inspect",
+        "inspect.inspect",
+        "what is in a model file, of any architecture",
+        ("gg inspect smollm2", "gg inspect model.gguf --json --tensors | jq .type"),
+        ("show",),
+    ),
+    Row(
+        "bench",
+        "bench.bench",
+        "speed of reading prompts and of answering",
+        ("gg bench smollm2", "gg bench smollm2 -p 512 -n 128 -d 0,4096 -o csv"),
+    ),
+    Row(
+        "list",
+        "models.list_models",
+        "models on this machine and models that can be pulled",
+        ("gg list", "gg list --json | jq -r '.models[].name'"),
+    ),
+    Row(
+        "pull",
+        "models.pull_model",
+        "fetch a model of the catalog and check its digest",
+        ("gg pull smollm2", "GGUF_RUNTIME_MODELS=/data/models gg pull gemma-3-270m"),
+    ),
+    Row(
+        "warmup",
+        "warmup.warmup",
+        "compile kernels now, so that the first answer does not wait",
+        ("gg warmup", "gg warmup smollm2"),
+    ),
+    Row(
+        "doctor",
+        "doctor.doctor",
+        "what this machine is, what was chosen, and why",
+        ("gg doctor", "gg doctor --selftest"),
+    ),
 )
 
 

@@ -35,11 +35,18 @@ EARLY_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A command: its name, `module.function` below `gguf_runtime.cli`, a line of help, other names."""
+    """A command.
+
+    target    `module.function` below `gguf_runtime.cli`
+    summary   a line of help
+    examples  command lines that end its help
+    aliases   other names
+    """
 
     name: str
     target: str
     summary: str
+    examples: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
 
@@ -71,7 +78,7 @@ def _guarded(commands: Sequence[Row], args: list[str], terminal: Terminal) -> Ex
     except OutputError as e:
         if e.quiet:
             return ExitCode.DONE
-        terminal.error([f"the output cannot be written: {str(e).lower()}"])
+        terminal.error([e.line])
         return ExitCode.OUTPUT
     except BrokenPipeError:
         return ExitCode.DONE
@@ -116,7 +123,7 @@ def _run(commands: Sequence[Row], args: list[str], terminal: Terminal) -> ExitCo
         raise _unknown(args[0], list(by_name), program)
     module, function = row.target.rsplit(".", 1)
     body = getattr(importlib.import_module(f"gguf_runtime.cli.{module}"), function)
-    return parse.call(parse.build(row.name, body), program, args[1:], terminal)
+    return parse.call(parse.build(row.name, body, row.examples), program, args[1:], terminal)
 
 
 def _unknown(word: str, names: list[str], program: str) -> Exception:

@@ -80,16 +80,19 @@ class Command(TyperCommand):
         return option
 
     def get_help(self, ctx: Any) -> str:
-        """Usage, what it does, arguments, options by section."""
+        """Usage, what it does, arguments, options by section, examples."""
         return "\n".join(_help_lines(self, ctx.command_path))
 
 
-def build(name: str, body: Callable[..., ExitCode | None]) -> TyperCommand:
+def build(
+    name: str, body: Callable[..., ExitCode | None], examples: Sequence[str] = ()
+) -> TyperCommand:
     """A command of a function whose parameters are annotated with typer's Argument and Option."""
     command = _read(name, ungrouped(body))
     command.params.extend(p for p in _read("common", common).params)
     for param in command.params:
         param._runtime_param = Plain()  # type: ignore[attr-defined]
+    command.epilog = "\n".join(f"  {e}" for e in examples)
     return command
 
 
@@ -188,7 +191,7 @@ def _help_lines(command: TyperCommand, path: str) -> list[str]:
             if section == "other":
                 lines += _entry("-h, --help", "this text", width)
             lines.append("")
-    return lines[:-1]
+    return [*lines, "examples:", command.epilog] if command.epilog else lines[:-1]
 
 
 def _spelling(p: TyperOption) -> str:

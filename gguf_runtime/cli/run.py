@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
 from gguf_runtime.cli import options as o
 from gguf_runtime.cli import prompt as prompts
+from gguf_runtime.cli import record as records
 from gguf_runtime.cli.load import load
 from gguf_runtime.cli.settings import Form, Settings
 from gguf_runtime.cli.streaming import answer
@@ -48,6 +50,38 @@ def run(
     as_jsonl: Annotated[
         bool, typer.Option("--jsonl", rich_help_panel="output", help="events, one JSON per line")
     ] = False,
+    samples: Annotated[
+        int,
+        typer.Option(
+            "--samples",
+            "-N",
+            metavar="K",
+            min=1,
+            max=4096,
+            rich_help_panel="answer",
+            help="answers to the one prompt; the i-th is that of --sample i",
+        ),
+    ] = 1,
+    sample: Annotated[
+        int,
+        typer.Option(
+            "--sample",
+            metavar="I",
+            min=0,
+            max=2**32 - 1,
+            rich_help_panel="sampling",
+            help="which of the answers that one seed gives, counted from 0",
+        ),
+    ] = 0,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            rich_help_panel="output",
+            help="write down what `replay` needs to repeat the run",
+        ),
+    ] = None,
     profile: Annotated[
         bool,
         typer.Option("--profile", rich_help_panel="output", help="where the time went, on stderr"),
@@ -62,36 +96,54 @@ def run(
     terminal = current()
     if as_json and as_jsonl:
         raise UsageError("--json and --jsonl exclude each other")
+    if samples > 1 and (record or profile):
+        raise UsageError("--record and --profile take one answer, not -N")
     if settings.show_settings:
         from gguf_runtime.cli.effective import show
 
         return show(terminal, model, settings, raw=form.raw, as_json=as_json)
     writer = Writer(terminal, "json" if as_json else "jsonl" if as_jsonl else "text", model)
+    writer.number = sample
     try:
-        if form.raw and (messages or settings.gave("system")):
-            raise UsageError("--raw takes no --system and no --messages: it has no template")
-        request = form.request() | settings.request()
-        if form.escape and settings.stop:
-            request["stop"] = [prompts.unescape(s) for s in settings.stop]
+        texts = None
         history = prompts.messages(messages)
-        text = None
         if not history or prompt is not None or prompt_option is not None or file:
-            text = prompts.gather(prompt, prompt_option, file or (), escape=form.escape)
-            if text is None:
+            texts = prompts.gather(prompt, prompt_option, file or (), escape=form.escape)
+            if texts is None:
                 return _chat(model, settings)
-        system = None if form.raw else settings.system
-        if system is not None:
-            system = prompts.literal(system, "--system")
-            system = prompts.unescape(system) if form.escape else system
-        request |= prompts.conversation(system, history, text)
-        if profile:
-            request["profile"] = True
+        request = _request(settings, form, history, texts)
+        request |= {"sample": sample} if sample else {}
+        request |= {"profile": True} if profile else {}
+        if record:
+            records.refuse_unwritable(Path(record))
         with load(terminal, model, **settings.machine()) as m:
             writer.model = m
-            return answer(writer, m, request, fail_on_overflow=on_overflow == "error")
+            if samples > 1:
+                from gguf_runtime.cli.samples import several
+
+                return several(writer, m, request, samples)
+            return answer(
+                writer, m, request, record=record, fail_on_overflow=on_overflow == "error"
+            )
     except (GGUFRuntimeError, UsageError) as e:
         writer.failed(e)
         raise
+
+
+def _request(
+    settings: Settings, form: Form, history: list[dict[str, Any]], text: str | None
+) -> dict[str, Any]:
+    """What `Model.stream` takes."""
+    if form.raw and (history or settings.gave("system")):
+        raise UsageError("--raw takes no --system and no --messages: it has no template")
+    request = form.request() | settings.request()
+    if form.escape and settings.stop:
+        request["stop"] = [prompts.unescape(s) for s in settings.stop]
+    system = None if form.raw else settings.system
+    if system is not None:
+        system = prompts.literal(system, "--system")
+        system = prompts.unescape(system) if form.escape else system
+    return request | prompts.conversation(system, history, text)
 
 
 def _chat(model: str, settings: Settings) -> ExitCode:

@@ -17,19 +17,13 @@ _SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
     *("presence_penalty", "frequency_penalty", "repeat_last_n", "seed"),
 )
-_REQUEST = ("max_tokens", "max_time", *_SAMPLING)
 _MACHINE = ("threads", "context", "cache_type", "precision", "max_memory", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Group):
-    """What is asked of an answer and of the machine; None where nobody asked."""
+class Choice(Group):
+    """How tokens are computed and chosen; None where nobody asked."""
 
-    system: o.System = None
-    max_tokens: o.MaxTokens = None
-    max_time: o.MaxTime = None
-    stop: o.Stop = None
-    stop_id: o.StopId = None
     temperature: o.Temperature = None
     top_k: o.TopK = None
     top_p: o.TopP = None
@@ -46,22 +40,33 @@ class Settings(Group):
     max_memory: o.MaxMemory = None
     offline: o.Offline = False
     no_speculate: o.NoSpeculate = False
-    show_settings: o.ShowSettings = False
-
-    def request(self) -> dict[str, Any]:
-        """What was asked of an answer, as `Model.stream` and `Chat.stream` take it."""
-        asked = {k: getattr(self, k) for k in _REQUEST}
-        asked["stop"] = list(self.stop) if self.stop else None
-        asked["stop_ids"] = list(self.stop_id) if self.stop_id else None
-        if self.stop and "" in self.stop:
-            raise UsageError("--stop: the text is empty")
-        asked["speculate"] = False if self.no_speculate else None
-        return {k: v for k, v in asked.items() if v is not None}
 
     def machine(self) -> dict[str, Any]:
         """What was asked of the machine, as `load` takes it."""
         asked = {k: getattr(self, k) for k in _MACHINE}
         return {k: v for k, v in asked.items() if v is not None} | {"offline": self.offline}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Choice):
+    """What is asked of an answer and of the machine; None where nobody asked."""
+
+    system: o.System = None
+    max_tokens: o.MaxTokens = None
+    max_time: o.MaxTime = None
+    stop: o.Stop = None
+    stop_id: o.StopId = None
+    show_settings: o.ShowSettings = False
+
+    def request(self) -> dict[str, Any]:
+        """What was asked of an answer, as `Model.stream` and `Chat.stream` take it."""
+        if self.stop and "" in self.stop:
+            raise UsageError("--stop: the text is empty")
+        asked = {k: getattr(self, k) for k in (*_SAMPLING, "max_tokens", "max_time")}
+        asked["stop"] = list(self.stop) if self.stop else None
+        asked["stop_ids"] = list(self.stop_id) if self.stop_id else None
+        asked["speculate"] = False if self.no_speculate else None
+        return {k: v for k, v in asked.items() if v is not None}
 
     def gave(self, name: str) -> bool:
         """Whether the command line itself gave a setting."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.cli import result
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 
 def answer(
-    writer: Writer, m: Model, request: dict[str, Any], *, fail_on_overflow: bool
+    writer: Writer,
+    m: Model,
+    request: dict[str, Any],
+    *,
+    record: str | None = None,
+    fail_on_overflow: bool = False,
 ) -> ExitCode:
     """Stream an answer, to its end or to Ctrl-C, and tell what it has to say about itself.
 
@@ -47,6 +53,11 @@ def answer(
             hint="ask for more with --context, or take what fits with --on-overflow stop",
         )
     writer.end(completion)
+    if record is not None:
+        from gguf_runtime.cli import record as records
+
+        facts = records.make(m, writer.name, stream.prompt_ids, request, completion)
+        records.write(Path(record), facts)
     if request.get("profile"):
         terminal.say(str(getattr(completion, "profile", "")))
     if terminal.verbose:

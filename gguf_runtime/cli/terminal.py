@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from gguf_runtime.errors import ExitCode
+from gguf_runtime.errors import ExitCode, escape
 
 FIRST_LINE_S = 10.0  # work that takes longer than this says so when stderr is no terminal
 NEXT_LINE_S = 30.0
@@ -25,11 +25,13 @@ _CONTROL = {c: None for c in (*range(0x20), *range(0x7F, 0xA0)) if c not in (0x0
 
 
 class OutputError(Exception):
-    """stdout took no more; `quiet` when its reader has gone, which is no fault."""
+    """stdout, or a file, took no more; `quiet` when stdout's reader has gone, which is no fault."""
 
-    def __init__(self, cause: OSError) -> None:
+    def __init__(self, cause: OSError, where: str | None = None) -> None:
         super().__init__(cause.strerror or str(cause))
-        self.quiet = isinstance(cause, BrokenPipeError)
+        self.quiet = isinstance(cause, BrokenPipeError) and where is None
+        place = "the output" if where is None else escape(where)
+        self.line = f"{place} cannot be written: {str(self).lower()}"
 
 
 @dataclass(frozen=True, slots=True)

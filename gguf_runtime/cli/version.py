@@ -7,7 +7,7 @@ import platform
 
 def version() -> str:
     """The version of this package; "unknown" in a checkout that was never installed."""
-    return _of("gguf-runtime")
+    return of("gguf-runtime")
 
 
 def version_line() -> str:
@@ -19,11 +19,12 @@ def version_line() -> str:
         isa = cpu.isa()
     except QuantError:
         isa = "none with kernels"
-    python, numba = platform.python_version(), _of("numba")
+    python, numba = platform.python_version(), of("numba")
     return f"gguf-runtime {version()} (Python {python}, numba {numba}, isa {isa})"
 
 
-def _of(name: str) -> str:
+def of(name: str) -> str:
+    """The version of an installed package, or "unknown"."""
     from importlib import metadata  # 30 ms, so not before it is needed
 
     try:

@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from gguf_runtime import Model
 
 
+# What one of several answers has of its own.
+PARTS = (
+    *("sample", "text", "reasoning", "tool_calls", "object", "ids", "finish_reason", "stop"),
+    *("usage", "timings", "context"),
+)
+
+
 class Writer:
     """stdout in one of three forms."""
 
@@ -20,13 +27,14 @@ class Writer:
         self.name = name
         self.model: Model | None = None
         self.completion: Any = None
+        self.number = 0  # of the sample
         self._ends_line = True
-        self._told = 0
+        self._told = self._told_samples = 0
 
     def start(self) -> None:
         """Once the model is there."""
         if self.form == "jsonl":
-            facts = result.answer(self.terminal, self.name, self.model, None, None)
+            facts = self._facts(None)
             self._event("start", schema_version=facts["schema_version"], model=facts["model"])
             self._notices()
 
@@ -52,23 +60,50 @@ class Writer:
         if self.form == "text":
             self.end_line()
             return
-        facts = result.answer(self.terminal, self.name, self.model, completion, None)
+        facts = self._facts(None)
         if self.form == "json":
             self.terminal.line(result.dumps(facts))
         else:
             self._notices()
             self._event("end", answer=facts)
 
+    def sample(self, completion: Any, number: int) -> None:
+        """One whole answer of several."""
+        if self.form == "text":
+            if self._told_samples:
+                self.terminal.write("\n")
+            self._told_samples += 1
+            self.piece(completion.text)
+            self.end_line()
+        elif self.form == "jsonl":
+            self._event("delta", text=completion.text, sample=number)
+            self.completion, self.number = completion, number
+            self._notices()
+            self._event("end", answer=self._facts(None))
+
+    def end_samples(self, completions: list[Any], first: int) -> None:
+        """After the last of several answers."""
+        if self.form != "json" or not completions:
+            return
+        every = []
+        for number, completion in enumerate(completions, first):
+            self.completion, self.number = completion, number
+            every.append(self._facts(None))
+        self.terminal.line(result.dumps(every[0] | {"samples": [_part(f) for f in every]}))
+
     def failed(self, error: BaseException) -> None:
         """An error in place of the rest; stderr gets it from whoever catches it."""
         if self.form == "json":
-            facts = result.answer(self.terminal, self.name, self.model, self.completion, error)
-            self.terminal.line(result.dumps(facts | {"finish_reason": "error"}))
+            self.terminal.line(result.dumps(self._facts(error) | {"finish_reason": "error"}))
         elif self.form == "jsonl":
             self._notices()
             self._event("error", error=result.error_facts(error))
         else:
             self.end_line()
+
+    def _facts(self, error: BaseException | None) -> dict[str, Any]:
+        facts = result.answer(self.terminal, self.name, self.model, self.completion, error)
+        return facts | {"sample": self.number}
 
     def _notices(self) -> None:
         for n in self.terminal.notices[self._told :]:
@@ -77,3 +112,7 @@ class Writer:
 
     def _event(self, kind: str, **facts: Any) -> None:
         self.terminal.line(result.dumps({"event": kind, **facts}))
+
+
+def _part(facts: dict[str, Any]) -> dict[str, Any]:
+    return {k: facts[k] for k in PARTS}

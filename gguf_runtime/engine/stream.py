@@ -58,6 +58,12 @@ class Stream:
             self._generation.update()
         return self._generation.completion
 
+    @property
+    def prompt_ids(self) -> list[int]:
+        """What the model reads before it answers."""
+        job = self._generation.job
+        return job.ids[: job.n_prompt]
+
     def __iter__(self) -> Stream:
         return self
 

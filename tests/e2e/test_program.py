@@ -64,6 +64,15 @@ def test_help_of_a_command_names_every_option_and_no_old_spelling(gg, row):
     assert done.out == gg("help", row.name).out
 
 
+@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+def test_help_of_a_command_ends_with_examples_of_it(gg, row):
+    _, _, examples = gg(row.name, "--help").out.partition("\nexamples:\n")
+    lines = examples.splitlines()
+    assert 2 <= len(lines) <= 3
+    assert all(line.startswith("  ") for line in lines)
+    assert any(f"gg {row.name} " in f"{line} " for line in lines)
+
+
 def test_version_gives_python_numba_and_instruction_set(gg):
     done = gg("--version")
     assert done.code == 0
