@@ -14,6 +14,7 @@ from gguf_runtime.arch.table import check_role
 from gguf_runtime.engine.batch import Batch, Item
 from gguf_runtime.engine.chat import Chat
 from gguf_runtime.engine.generate import Generation
+from gguf_runtime.engine.given import prompter_of
 from gguf_runtime.engine.info import read_info
 from gguf_runtime.engine.job import Bell
 from gguf_runtime.engine.opening import (
@@ -23,7 +24,6 @@ from gguf_runtime.engine.opening import (
     open_backend,
     plan_memory,
 )
-from gguf_runtime.engine.prompt import Prompter, read_template
 from gguf_runtime.engine.request import Defaults, Request, recommended
 from gguf_runtime.engine.scheduler import Scheduler
 from gguf_runtime.engine.session import Session, refuse_nan
@@ -58,6 +58,7 @@ class Model:
         seed: for requests that give none; None: random, and reported.
         offline: loading uses no network anyway; kept with the model for programs that ask.
         max_memory: bytes that weights, cache and buffers may take.
+        template: a built-in chat template ("chatml"), a file or a source, for the model's own.
         progress: called as (what, done, of how many) while loading, and while a prompt is read that
             takes longer than a second.
 
@@ -80,6 +81,7 @@ class Model:
         seed: int | None = None,
         offline: bool = False,
         max_memory: int | None = None,
+        template: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
         from gguf_runtime.gguf import open_file
@@ -97,7 +99,7 @@ class Model:
             check_role(self._file)  # first: an adapter has no tokenizer to complain about
             self.tokenizer = Tokenizer.from_gguf(self._file)
             self.info = read_info(self._file, self.tokenizer, self.path)
-            self.prompter = Prompter(self.tokenizer, read_template(self._file, self.tokenizer))
+            self.prompter, said = prompter_of(self._file, self.tokenizer, template)
             self._defaults = Defaults(
                 self.tokenizer.n_vocab,
                 frozenset(self.tokenizer.eos_ids),
@@ -120,7 +122,7 @@ class Model:
         self._backend = opened.backend
         self.scheduler = Scheduler(opened.backend)  # who steps, and with what
         self.threads, self.isa, self.memory = opened.threads, opened.isa, opened.memory
-        self.notices: list[Notice] = opened.notices
+        self.notices: list[Notice] = [*opened.notices, *said]
         self.compile_s = opened.compile_s
         self.load_s = time.perf_counter() - begin - self.compile_s
 
@@ -296,6 +298,9 @@ class Model:
 
     def request(self, *, templated: bool, **options: Any) -> Request:
         """Options of a request made whole; RequestError names one that is unknown or wrong."""
+        if templated and self.prompter.stop:
+            stop = options.get("stop") or ()
+            options["stop"] = [*([stop] if isinstance(stop, str) else stop), *self.prompter.stop]
         return self._defaults.request(templated=templated, **options)
 
     def start(

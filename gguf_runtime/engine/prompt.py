@@ -24,21 +24,27 @@ Segment = tuple[str, bool]
 
 NO_CONVERSATION = (
     "this model has no chat template, so it takes no messages",
-    "complete a text instead: gguf-runtime run MODEL --raw TEXT",
+    "name one with --template, such as chatml, or complete a text: gguf-runtime run MODEL --raw TEXT",
 )
 NO_TEMPLATE = Notice(
     "no-template", "this model has no chat template; the prompt is continued as plain text"
 )
 
 
-def read_template(file: GGUFFile, tokenizer: Tokenizer) -> Template | None:
-    """The file's chat template, None where it has none."""
+def own_source(file: GGUFFile) -> str | None:
+    """The source of the file's chat template, None where it has none."""
     source = file.metadata.get("tokenizer.chat_template")
-    if not source:
-        return None
     if isinstance(source, bytes):
         source = source.decode("utf-8", "replace")
-    if not isinstance(source, str):
+    return source if isinstance(source, str) and source else None
+
+
+def read_template(
+    file: GGUFFile, tokenizer: Tokenizer, source: str | None = None
+) -> Template | None:
+    """A chat template, the file's own unless another is given; None where there is none."""
+    source = source or own_source(file)
+    if source is None:
         return None
 
     def text(i: int | None) -> str:
@@ -68,8 +74,11 @@ class Prompt:
 class Prompter:
     """Makes prompts for one model."""
 
-    def __init__(self, tokenizer: Tokenizer, template: Template | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, template: Template | None, stop: tuple[str, ...] = ()
+    ) -> None:
         self.tokenizer, self.template = tokenizer, template
+        self.stop = stop  # texts that end a turn, where the template's are no tokens of the model
 
     def ids(
         self,
