@@ -97,7 +97,7 @@ class Store:
         if self.folder is not None:
             try:
                 os.makedirs(self.folder, mode=0o700, exist_ok=True)
-                why = self._unsafe(self.folder)
+                why = why_unsafe(self.folder)
                 if why is None:
                     self._write(self._path(name, key), key + data)
                     self._prune(name)
@@ -112,7 +112,7 @@ class Store:
 
     def _read(self, path: str, key: bytes) -> bytes | None:
         try:
-            if self._unsafe(os.path.dirname(path)) is not None:
+            if why_unsafe(os.path.dirname(path)) is not None:
                 return None
             # O_NONBLOCK: a named pipe in the object's place would be waited for without end.
             extra = sum(getattr(os, f, 0) for f in ("O_NOFOLLOW", "O_BINARY", "O_NONBLOCK"))
@@ -162,21 +162,26 @@ class Store:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    def _unsafe(self, folder: str) -> str | None:
-        """Why nobody should run code from `folder`; None when it is ours alone."""
-        facts = os.lstat(folder)
-        if not stat.S_ISDIR(facts.st_mode):
-            return f"{folder} is not a folder"
-        if not _ours(facts):
-            return f"{folder} belongs to somebody else"
-        if os.name == "posix" and stat.S_IMODE(facts.st_mode) & 0o077:
-            return f"{folder} is open to others: chmod 700 {folder}"
-        return None
-
     def _say(self, why: str) -> None:
         if not self._said:
             self._said = True
             self._notice("kernel-cache", f"compiled kernels are kept in memory only: {why}")
+
+
+def why_unsafe(folder: str) -> str | None:
+    """Why nobody should trust what is in `folder`; None when it is ours alone.
+
+    Raises:
+        OSError: it is not there.
+    """
+    facts = os.lstat(folder)
+    if not stat.S_ISDIR(facts.st_mode):
+        return f"{folder} is not a folder"
+    if not _ours(facts):
+        return f"{folder} belongs to somebody else"
+    if os.name == "posix" and stat.S_IMODE(facts.st_mode) & 0o077:
+        return f"{folder} is open to others: chmod 700 {folder}"
+    return None
 
 
 def _ours(facts: os.stat_result) -> bool:

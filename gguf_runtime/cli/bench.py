@@ -67,6 +67,7 @@ def bench(
     cache_type: o.CacheTypeOption = "f16",
     precision: o.PrecisionOption = "int8",
     max_memory: o.MaxMemory = None,
+    pack_cache: o.PackCache = False,
 ) -> None:
     """Speed of reading prompts (pp) and of answering (tg), mean ± standard deviation.
 
@@ -80,8 +81,9 @@ def bench(
     terminal = current()
     tests = _tests(_numbers("-p", prompt), _numbers("-n", answer), _numbers("-d", depth))
     need = max(t.prompt + t.answer + t.depth for t in tests)
-    machine = {"threads": threads, "cache_type": cache_type, "precision": precision}
-    with load(terminal, model, context=str(need + 1), max_memory=max_memory, **machine) as m:
+    machine: dict[str, Any] = {"threads": threads, "cache_type": cache_type, "precision": precision}
+    machine |= {"max_memory": max_memory, "pack_cache": pack_cache}
+    with load(terminal, model, context=str(need + 1), **machine) as m:
         found = measure(m, tests, repetitions, lambda i, n: terminal.progress("measuring", i, n))
         terminal.clear()
         facts = {

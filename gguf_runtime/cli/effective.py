@@ -99,7 +99,8 @@ def _machine(file: GGUFFile, model: str, settings: Settings) -> dict[str, Effect
     threads = default_threads(settings.threads)
     memory = parse_size(settings.max_memory)
     context: Any = parse_context(settings.context)
-    plan = Model.plan(model, context, threads=threads, max_memory=memory, **kinds)
+    more: dict[str, Any] = {"max_memory": memory, "pack_cache": settings.pack_cache}
+    plan = Model.plan(model, context, threads=threads, **more | kinds)
     trained = file.manifest().n_ctx
     found = {k: Effective(v, _origin(settings, k) or BUILT_IN) for k, v in kinds.items()}
     found["threads"] = Effective(threads, _origin(settings, "threads") or MACHINE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -24,8 +25,10 @@ _BINARY = {"KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 def load(terminal: Terminal, name: str, **options: Any) -> Model:
     """The model, with what its loading had to say on stderr.
 
-    `options` are Model's own; `context` and `max_memory` are taken as typed.
+    `options` are Model's own; `context` and `max_memory` are taken as typed. `nice` lowers this
+    process's priority first.
     """
+    lower_priority(options.pop("nice", None))
     options["context"] = parse_context(options.get("context"))
     options["max_memory"] = parse_size(options.get("max_memory"))
     check_isa()
@@ -38,7 +41,19 @@ def load(terminal: Terminal, name: str, **options: Any) -> Model:
     if terminal.verbose:
         terminal.say(f"loaded in {time.monotonic() - begin:.2f} s")
     pass_on(terminal, getattr(model, "notices", ()))
+    kept = getattr(model, "pack_file", None)
+    if kept is not None and kept.made:
+        terminal.say(f"packs are kept in {kept.path}, {size(kept.size_bytes)}")
     return model
+
+
+def lower_priority(nice: int | None) -> None:
+    """Have this process, and all threads that it starts from now on, give way to others."""
+    if nice is None:
+        return
+    if not hasattr(os, "nice"):
+        raise UsageError("--nice: this system has no such priorities")
+    os.nice(nice)
 
 
 def check_isa() -> None:

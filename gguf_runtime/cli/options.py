@@ -68,6 +68,26 @@ MaxMemory = Annotated[
         help="refuse to use more, for example 2GB",
     ),
 ]
+PackCache = Annotated[
+    bool,
+    typer.Option(
+        "--pack-cache",
+        rich_help_panel="machine",
+        help="keep the packed weights in a file of the cache folder and map it: starts at once, is"
+        " shared by processes, and runs a model larger than memory (slowly)",
+    ),
+]
+Nice = Annotated[
+    int | None,
+    typer.Option(
+        "--nice",
+        metavar="N",
+        min=0,
+        max=19,
+        rich_help_panel="machine",
+        help="let other programs go first: 19 only takes what nobody else wants",
+    ),
+]
 Offline = Annotated[
     bool,
     typer.Option(

@@ -17,7 +17,7 @@ _SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
     *("presence_penalty", "frequency_penalty", "repeat_last_n", "seed"),
 )
-_MACHINE = ("threads", "context", "cache_type", "precision", "max_memory", "seed")
+_MACHINE = ("threads", "context", "cache_type", "precision", "max_memory", "nice", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,18 @@ class Choice(Group):
     cache_type: o.CacheTypeOption = None
     precision: o.PrecisionOption = None
     max_memory: o.MaxMemory = None
+    pack_cache: o.PackCache = False
+    nice: o.Nice = None
     offline: o.Offline = False
     no_speculate: o.NoSpeculate = False
 
     def machine(self) -> dict[str, Any]:
         """What was asked of the machine, as `load` takes it."""
         asked = {k: getattr(self, k) for k in _MACHINE}
-        return {k: v for k, v in asked.items() if v is not None} | {"offline": self.offline}
+        given = {k: v for k, v in asked.items() if v is not None}
+        if self.pack_cache:
+            given["pack_cache"] = True
+        return given | {"offline": self.offline}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

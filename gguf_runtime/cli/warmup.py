@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,19 +21,24 @@ def warmup(
     ] = None,
     cache_type: o.CacheTypeOption = "f16",
     precision: o.PrecisionOption = "int8",
+    pack_cache: o.PackCache = False,
 ) -> None:
     """Compile the kernels of a model, or all of them, and keep them in the cache folder.
 
-    Nothing is compiled twice: a second call returns at once.
+    Nothing is compiled twice: a second call returns at once. With --pack-cache the model's packed
+    weights are written too.
     """
     terminal = current()
     begin = time.monotonic()
     if model is None:
         _all(terminal)
     else:
-        with load(
-            terminal, model, context=SMALL_CONTEXT, cache_type=cache_type, precision=precision
-        ) as m:
+        kinds: dict[str, Any] = {
+            "cache_type": cache_type,
+            "precision": precision,
+            "pack_cache": pack_cache,
+        }
+        with load(terminal, model, context=SMALL_CONTEXT, **kinds) as m:
             m.complete("a", raw=True, max_tokens=1, temperature=0)
     terminal.clear()
     terminal.say(f"kernels are ready ({time.monotonic() - begin:.1f} s)")

@@ -7,6 +7,7 @@ mapped file, since a step reads only a few of its rows.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,7 @@ from gguf_runtime.graph.weights import Weight
 from gguf_runtime.kernels import attention, gate
 from quant import dequantize, gemm, jit
 from quant.memory import allocate
+from quant.packing import Pack
 from quant.pool import Pool
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Loaded:
         pool: threads; stays the caller's.
         n_batch, n_outputs: most tokens, and most logits, of a step.
         n_ctx: most positions of a sequence. n_sequences: most sequences of a step.
+        packs: of the plan's matrices; made and kept in memory unless given.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class Loaded:
         n_outputs: int,
         n_sequences: int,
         isa: str | None = None,
+        packs: Mapping[Weight, Pack] | None = None,
         progress: Progress | None = None,
         notice: jit.Notice | None = None,
     ) -> None:
@@ -93,7 +97,7 @@ class Loaded:
         self.n_ctx, self.n_batch, self.n_outputs = n_ctx, n_batch, n_outputs
         self.n_sequences = n_sequences
         self.pool = pool
-        self.packs = pack_all(file, plan.matrices(), pool, progress)
+        self.packs = packs if packs is not None else pack_all(file, plan.matrices(), pool, progress)
         self._vectors = self._decode_vectors()
         self.buffers = Buffers(plan, {"tokens": n_batch, "outputs": n_outputs})
         self.header = Header(n_batch, n_sequences, len(cache.windows), len(cache.places))

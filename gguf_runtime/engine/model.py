@@ -57,7 +57,9 @@ class Model:
             may use.
         seed: for requests that give none; None: random, and reported.
         offline: loading uses no network anyway; kept with the model for programs that ask.
-        max_memory: bytes that weights, cache and buffers may take.
+        max_memory: bytes that the process may take; mapped weights do not count.
+        pack_cache: keep the packed weights in a file of the cache folder and map it: later starts
+            are at once, processes share it, and a model larger than memory runs, slowly.
         template: a built-in chat template ("chatml"), a file or a source, for the model's own.
         progress: called as (what, done, of how many) while loading, and while a prompt is read that
             takes longer than a second.
@@ -81,6 +83,7 @@ class Model:
         seed: int | None = None,
         offline: bool = False,
         max_memory: int | None = None,
+        pack_cache: bool = False,
         template: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -114,6 +117,7 @@ class Model:
                 threads=threads,
                 context=context,
                 max_memory=max_memory,
+                pack_cache=pack_cache,
                 progress=progress,
             )
         except BaseException:
@@ -122,6 +126,7 @@ class Model:
         self._backend = opened.backend
         self.scheduler = Scheduler(opened.backend)  # who steps, and with what
         self.threads, self.isa, self.memory = opened.threads, opened.isa, opened.memory
+        self.pack_file = opened.packs
         self.notices: list[Notice] = [*opened.notices, *said]
         self.compile_s = opened.compile_s
         self.load_s = time.perf_counter() - begin - self.compile_s
@@ -147,11 +152,14 @@ class Model:
         cache_type: str = "f16",
         threads: int | None = None,
         max_memory: int | None = None,
+        pack_cache: bool = False,
     ) -> MemoryPlan:
         """What loading would take, without loading; MachineError where it would not fit."""
         from gguf_runtime.hub.resolve import resolve
 
-        return plan_memory(resolve(model), context, precision, cache_type, threads, max_memory)
+        return plan_memory(
+            resolve(model), context, precision, cache_type, threads, max_memory, pack_cache
+        )
 
     def __repr__(self) -> str:
         i = self.info

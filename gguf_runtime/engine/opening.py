@@ -16,6 +16,7 @@ from gguf_runtime.engine.border import BORDER
 from gguf_runtime.engine.checks import one_of
 from gguf_runtime.engine.completion import Notice
 from gguf_runtime.engine.loaded import Loaded
+from gguf_runtime.engine.pack_cache import PackFile, keep_packs
 from gguf_runtime.engine.packs import specs_of
 from gguf_runtime.engine.sampler import SPECS as SAMPLER
 from gguf_runtime.engine.sampler import Sampler
@@ -46,12 +47,13 @@ N_SEQUENCES = 64  # most sequences of a step
 
 @dataclass(slots=True)
 class Opened:
-    """What came of it; memory is None with exact arithmetic."""
+    """What came of it; memory is None with exact arithmetic, packs where no file holds them."""
 
     backend: Backend
     threads: int
     isa: str
     memory: MemoryPlan | None = None
+    packs: PackFile | None = None
     notices: list[Notice] = field(default_factory=list)
     compile_s: float = 0.0
 
@@ -74,16 +76,45 @@ def plan_memory(
     cache_type: str,
     threads: int | None,
     max_memory: int | None,
+    pack_cache: bool,
 ) -> MemoryPlan:
     """What loading would take; MachineError where it would not fit."""
+    sizer, trained = _sizer(path, precision, cache_type, threads, max_memory, pack_cache)
+    return sizer.choose(trained, context)[0]
+
+
+def foresee(
+    path: Path,
+    context: Context,
+    *,
+    precision: str = "int8",
+    cache_type: str = "f16",
+    threads: int | None = None,
+    max_memory: int | None = None,
+    pack_cache: bool = False,
+) -> tuple[MemoryPlan, list[Notice], int]:
+    """What loading would take, fit or not; what is to be said; the largest context that fits, or 0."""
+    sizer, trained = _sizer(path, precision, cache_type, threads, max_memory, pack_cache)
+    return *sizer.wanted(trained, context), sizer.largest(trained)
+
+
+def _sizer(
+    path: Path,
+    precision: str,
+    cache_type: str,
+    threads: int | None,
+    max_memory: int | None,
+    pack_cache: bool,
+) -> tuple[Sizer, int]:
+    """What plans memory for a file, and the context that it was trained with."""
     from gguf_runtime.gguf import open_file
 
     check_kinds(precision, cache_type)
     with open_file(path) as file, BORDER:
         plan = make_plan(load_arch(file).graph, precision)
         cache = plan_cache(plan.layers, cache_type)
-        sizer = Sizer(plan, cache, default_threads(threads), max_memory)
-        return sizer.choose(file.manifest().n_ctx, context)[0]
+        sizer = Sizer(plan, cache, default_threads(threads), max_memory, pack_cache)
+        return sizer, file.manifest().n_ctx
 
 
 def open_backend(
@@ -95,6 +126,7 @@ def open_backend(
     threads: int | None,
     context: Context,
     max_memory: int | None,
+    pack_cache: bool,
     progress: Progress | None,
 ) -> Opened:
     """Everything that computes, for a file whose vocabulary has n_tokens tokens.
@@ -120,9 +152,8 @@ def open_backend(
         return Opened(ExactBackend(Exact(arch.graph, file), limit, n_tokens), 1, "exact")
     plan = make_plan(arch.graph, precision)
     cache = plan_cache(plan.layers, cache_type)
-    sizer = Sizer(plan, cache, n_threads, max_memory)
+    sizer = Sizer(plan, cache, n_threads, max_memory, pack_cache)
     memory, notices = sizer.choose(trained, context)
-    batch = n_batch(memory.context)
 
     def told(code: str, message: str) -> None:
         notices.append(Notice(code, message))
@@ -138,6 +169,11 @@ def open_backend(
         compile_s = time.perf_counter() - begin
         pool = Pool(n_threads, kernels)
         try:
+            kept = keep_packs(file, plan.matrices(), pool, progress, told) if pack_cache else None
+            if pack_cache and kept is None:  # then they must fit
+                memory, more = Sizer(plan, cache, n_threads, max_memory).choose(trained, context)
+                notices[:0] = more
+            batch = n_batch(memory.context)
             loaded = Loaded(
                 file,
                 arch,
@@ -150,6 +186,7 @@ def open_backend(
                 n_outputs=n_outputs(n_vocab, batch),
                 n_sequences=N_SEQUENCES,
                 isa=kernels.isa,
+                packs=kept.packs if kept else None,
                 progress=progress,
                 notice=told,
             )
@@ -173,6 +210,7 @@ def open_backend(
         n_threads,
         loaded.kernels.isa,
         memory,
+        kept,
         notices,
         compile_s + loaded.compile_s,
     )

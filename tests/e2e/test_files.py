@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -33,6 +34,51 @@ def test_inspect_json_has_the_facts_of_the_words(gg, model_path):
         "Q8_0": 10,
         "Q6_K": 9,
     }  # counted with gguf 0.19's reader
+
+
+def test_inspect_plans_memory_for_a_context(gg, model_path):
+    model_path("smollm2")
+    asked = ("inspect", "smollm2", "-c", "4096", "-t", "2")
+    plain, json_too = gg(*asked), gg(*asked, "--json")
+    memory = json.loads(json_too.out)["memory"]
+    assert plain.code == json_too.code == 0
+    assert memory["context"] == 4096
+    # 2 (keys, values) x 30 layers x 3 heads x 64 numbers of 2 bytes for each position
+    assert memory["cache_bytes"] == 4096 * 2 * 30 * 3 * 64 * 2
+    parts = ("weights", "cache", "buffers", "program")
+    assert memory["total_bytes"] == sum(memory[f"{part}_bytes"] for part in parts)
+    assert memory["fits"] is True
+    assert memory["largest_context"] == 8192
+    assert "memory, with a context of 4,096 tokens" in plain.out
+    assert re.search(r"cache +94 MB", plain.out)
+    assert "fits          yes, up to -c 8192" in plain.out
+    assert "memory" not in json.loads(gg("inspect", "smollm2", "--json").out)
+
+
+def test_fits_is_an_exit_code_that_agrees_with_run(gg, model_path):
+    model_path("smollm2")
+    little = ("--max-memory", "250MB", "-t", "2")
+    done = gg("inspect", "smollm2", "-c", "8192", "--fits", "--json", *little)
+    assert done.code == 4
+    memory = json.loads(done.out)["memory"]
+    assert memory["fits"] is False
+    largest = memory["largest_context"]
+    assert 512 < largest < 8192
+    assert gg("inspect", "smollm2", "-c", str(largest), "--fits", *little).code == 0
+    refused = gg("run", "smollm2", "Hi", "-c", "8192", "-n", "1", *little)
+    assert refused.code == 4
+    assert f"-c {largest}" in refused.err
+    assert gg("run", "smollm2", "Hi", "-c", str(largest), "-n", "1", *little).code == 0
+
+
+def test_a_model_that_fits_with_no_context_is_pointed_to_its_disk(gg, model_path):
+    model_path("smollm2")
+    little = ("--max-memory", "130MB", "-c", "512", "-t", "2")
+    done = gg("inspect", "smollm2", "--fits", *little)
+    assert done.code == 4
+    assert done.out.endswith("no, with no context; from disk, slowly: --pack-cache\n")
+    assert "--pack-cache" in gg("run", "smollm2", "Hi", "-n", "1", *little).err
+    assert gg("inspect", "smollm2", "--fits", "--pack-cache", *little).code == 0
 
 
 def test_inspect_of_another_file_is_exit_code_3(gg, tmp_path):

@@ -28,7 +28,8 @@ def test_the_context_is_as_trained_where_it_fits(monkeypatch):
 
     assert plan.context == 512
     assert plan.fits
-    assert plan.total == plan.weights + plan.cache + plan.buffers < plan.available == 10**12
+    assert plan.total == plan.weights + plan.cache + plan.buffers + plan.program
+    assert plan.total < plan.available == 10**12 + plan.program
     with Model(QWEN3, threads=1) as m:
         assert m.context == 512
         assert m.memory.weights == m.backend.stepper.loaded.weights_bytes
@@ -48,7 +49,7 @@ def test_a_plan_grows_with_context_type_and_threads():
 def test_the_context_is_lowered_to_half_of_the_memory_with_a_notice(monkeypatch):
     base = Model.plan(QWEN3, 64)
     full = Model.plan(QWEN3, 512)
-    free(monkeypatch, full.total + base.total)
+    free(monkeypatch, full.total + base.total - full.program)
     plan = Model.plan(QWEN3)
 
     assert plan.context == 512  # never less than 512 where the model was trained with that
@@ -79,9 +80,10 @@ def test_what_does_not_fit_is_refused_with_figures_and_a_context_that_fits(monke
             load(SMALL, context=context)
         text = str(e.value)
         assert re.search(
-            r"[\d,]+ MB weights \+ [\d,]+ MB cache \+ [\d,]+ MB buffers = [\d,]+ MB", text
+            r"[\d,]+ MB weights \+ [\d,]+ MB cache \+ [\d,]+ MB buffers \+ 50 MB program = [\d,]+ MB",
+            text,
         )
-        assert "got 100 MB available" in text
+        assert "got 150 MB available" in text
         fits = int(re.search(r"-c (\d+)", text)[1])
         assert Model.plan(SMALL, fits).fits
 
