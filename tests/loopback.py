@@ -7,6 +7,7 @@ ranges.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 import time
@@ -154,3 +155,82 @@ def index(served: Served, wheels: dict[str, bytes], digests: bool = True) -> Non
         link = f'<!DOCTYPE html><html><body><a href="/files/{name}{mark}">{name}</a></body></html>'
         served.files[f"/simple/{project}/"] = link.encode()
         served.files[f"/files/{name}"] = data
+
+
+@dataclass
+class Repo:
+    """A repository of a hub: its files, and what the hub demands."""
+
+    files: dict[str, bytes]
+    licence: str = "apache-2.0"
+    commit: str = "0123456789abcdef0123456789abcdef01234567"
+    gated: bool = False  # no token may fetch
+    token: str | None = None  # who has none of this value is not told that it exists
+    claims: dict[str, str] = field(default_factory=dict)  # digests that are not those of the files
+
+
+def hub(served: Served, repos: dict[str, Repo], cdn: str = "localhost") -> list[str]:
+    """Serve repositories as huggingface.co does; the list collects what tokens the CDN was shown."""
+    seen: list[str] = []
+
+    def refused(handler: Handler, repo: Repo | None) -> bool:
+        token = handler.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token == "wrong":
+            handler.reply(401, b"", X_Error_Message="Invalid credentials in Authorization header")
+        elif repo is None or (repo.token is not None and token != repo.token):
+            handler.reply(401, b"", X_Error_Code="RepoNotFound")
+        elif repo.gated and "/resolve/" in handler.path:
+            handler.reply(403, b"", X_Error_Code="GatedRepo", X_Error_Message="Access restricted")
+        else:
+            return False
+        return True
+
+    def pages(handler: Handler) -> bool:
+        path = handler.path.split("?")[0].lstrip("/")
+        if path.startswith("cdn/"):
+            seen.append(handler.headers.get("Authorization", ""))
+            _, name, file = path.split("/", 2)
+            data = repos[name.replace("--", "/")].files[file]
+            handler.file(path, data)
+            return True
+        if path.startswith("api/models/"):
+            name = path.removeprefix("api/models/")
+            repo = repos.get(name)
+            if not refused(handler, repo):
+                assert repo is not None
+                handler.reply(200, json.dumps(_info(name, repo)).encode(), "application/json")
+            return True
+        org, name, word, commit, file = ([*path.split("/", 4), *[""] * 5])[:5]
+        repo = repos.get(f"{org}/{name}")
+        if word != "resolve" or refused(handler, repo):
+            return word == "resolve"
+        assert repo is not None
+        assert commit == repo.commit
+        target = f"{served.url}/cdn/{org}--{name}/{file}".replace("127.0.0.1", cdn)
+        handler.reply(302, b"", Location=target)
+        return True
+
+    served.pages = pages
+    return seen
+
+
+def _info(name: str, repo: Repo) -> dict[str, object]:
+    def sibling(file: str, data: bytes) -> dict[str, object]:
+        digest = repo.claims.get(file, hashlib.sha256(data).hexdigest())
+        git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        row = {"rfilename": file, "size": len(data), "blobId": git}
+        if file.endswith(".gguf"):
+            row["lfs"] = {"sha256": digest, "size": len(data), "pointerSize": 134}
+        return row
+
+    return {
+        "_id": "0",
+        "id": name,
+        "modelId": name,
+        "sha": repo.commit,
+        "private": False,
+        "gated": "manual" if repo.gated else False,
+        "tags": ["gguf", f"license:{repo.licence}"],
+        "cardData": {"license": repo.licence},
+        "siblings": [sibling(f, d) for f, d in repo.files.items()],
+    }

@@ -60,13 +60,23 @@ COMMANDS = (
         "list",
         "models.list_models",
         "models on this machine and models that can be pulled",
-        ("gg list", "gg list --json | jq -r '.models[].name'"),
+        ("gg list", "gg list --found", "gg list --json | jq -r '.models[].name'"),
     ),
     Row(
         "pull",
         "models.pull_model",
-        "fetch a model of the catalog and check its digest",
-        ("gg pull smollm2", "GGUF_RUNTIME_MODELS=/data/models gg pull gemma-3-270m"),
+        "fetch a model and check its digest",
+        (
+            "gg pull smollm2",
+            "gg pull hf:Qwen/Qwen3-0.6B-GGUF:Q8_0",
+            "GGUF_RUNTIME_MODELS=/data/models gg pull gemma-3-270m",
+        ),
+    ),
+    Row(
+        "rm",
+        "models.remove_model",
+        "delete a model that was pulled",
+        ("gg rm smollm2", "gg rm hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 --yes"),
     ),
     Row(
         "warmup",

@@ -6,13 +6,21 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.cli.parse import UsageError
 from gguf_runtime.cli.prompt import stdin_is_terminal
 from gguf_runtime.cli.terminal import Terminal
-from gguf_runtime.errors import GGUFRuntimeError, MachineError, ModelError, RequestError
-from gguf_runtime.hub.catalog import Entry, find
+from gguf_runtime.errors import (
+    GGUFRuntimeError,
+    MachineError,
+    ModelError,
+    RequestError,
+    escape,
+)
+from gguf_runtime.hub.catalog import find
+from gguf_runtime.hub.places import network_is_off
 from gguf_runtime.hub.resolve import size
 
 if TYPE_CHECKING:
@@ -85,17 +93,53 @@ def refuse_without_template(name: str) -> None:
 
 
 def offer_pull(terminal: Terminal, name: str, *, offline: bool) -> None:
-    """At a terminal, ask whether a catalog model that is missing shall be fetched."""
-    entry = find(name)
-    if entry is None or entry.present or offline:
-        return
-    if not (stdin_is_terminal() and terminal.err_is_terminal) or terminal.quiet:
-        return
-    if _agrees(terminal, entry):
-        from gguf_runtime.hub.puller import pull
+    """At a terminal, ask whether a model of the catalog or the hub that is missing shall be fetched.
 
-        pull(entry.name, progress=terminal.progress)
-        terminal.clear()
+    Where nobody can be asked, loading says that it is missing, with the command that fetches it.
+    """
+    if offline or network_is_off() or terminal.quiet:
+        return
+    if not (stdin_is_terminal() and terminal.err_is_terminal):
+        return
+    if name.lower().startswith("hf:"):
+        _offer_from_hub(terminal, name)
+        return
+    entry = find(name)
+    if entry is None or entry.present or Path(name).exists():
+        return
+    note = f" ({entry.licence_note})" if entry.licence_note else ""
+    terminal.say(
+        f"{entry.name} is not on this machine: {size(entry.download_bytes)},"
+        f" licence {entry.licence}{note}"
+    )
+    if not _agrees(terminal, "fetch it now?"):
+        raise ModelError(
+            f"{entry.name} is not on this machine", hint=f"gguf-runtime pull {entry.name}"
+        )
+    from gguf_runtime.hub.puller import pull
+
+    pull(entry.name, progress=terminal.progress)
+    terminal.clear()
+
+
+def _offer_from_hub(terminal: Terminal, text: str) -> None:
+    from gguf_runtime.hub import hubcache
+
+    name = hubcache.parse(text)
+    if hubcache.find(name) is not None:
+        return
+    terminal.say(f"{name} is not on this machine")
+    if not _agrees(terminal, "ask the hub for it?"):  # size and licence are not known before
+        raise hubcache.not_here(name)
+    from gguf_runtime.cli.models import describe
+    from gguf_runtime.hub import hubapi, hubpull
+
+    offer = hubapi.look(name)
+    terminal.say(f"{escape(offer.choice.file)}: {describe(offer)}")
+    if not _agrees(terminal, "fetch it now?"):
+        raise hubcache.not_here(name)
+    hubpull.pull(name, offer, progress=terminal.progress)
+    terminal.clear()
 
 
 def pass_on(terminal: Terminal, notices: Iterable[Any]) -> None:
@@ -128,15 +172,9 @@ def parse_size(text: str | None) -> int | None:
     return int(float(match[1]) * unit)
 
 
-def _agrees(terminal: Terminal, entry: Entry) -> bool:
-    terminal.say(
-        f"{entry.name} is not on this machine: {size(entry.download_bytes)}, {entry.licence}"
-    )
-    terminal.ask("fetch it now? [Y/n] ")
+def _agrees(terminal: Terminal, question: str) -> bool:
+    terminal.ask(f"{question} [Y/n] ")
     try:
-        answer = input().strip().lower()
+        return input().strip().lower() in ("", "y", "yes")
     except EOFError:
-        answer = "n"
-    if answer in ("", "y", "yes"):
-        return True
-    raise ModelError(f"{entry.name} is not on this machine", hint=f"gguf-runtime pull {entry.name}")
+        return False

@@ -1,9 +1,15 @@
-"""From what a person types to a file: a catalog name, a path, a folder with one model, a shard."""
+"""From what a person types to a file: a name of the catalog, of the hub or of ollama, a path.
+
+A path may lead to a file, to any part of a split model, or to a folder with one model. Nothing here
+uses the network.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from gguf_runtime.errors import FileError, ModelError, show
@@ -12,7 +18,13 @@ from gguf_runtime.hub.near import suggestion
 from gguf_runtime.hub.places import has_magic, models_dir
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf$")
-LATER = ("hf:", "ollama:")
+ELSEWHERE = ("hf:", "ollama:")
+_HUB_PAGE = re.compile(
+    r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/(?P<repo>[^/\s]+/[^/\s:]+)"
+    r"(?:/(?:blob|resolve|tree|raw)/[^/]+/?(?P<file>[^?#]*))?(?::(?P<quant>[\w-]+))?(?:[?#].*)?",
+    re.IGNORECASE,
+)
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?", re.ASCII)
 
 
 def resolve(model: str | os.PathLike[str]) -> Path:
@@ -26,6 +38,9 @@ def resolve(model: str | os.PathLike[str]) -> Path:
     if not text:
         raise ModelError("the model's name is empty", hint="gguf-runtime list shows the names")
     if isinstance(model, str):
+        if text.lower().startswith(ELSEWHERE):
+            return _elsewhere(text)
+        _refuse_address(text)
         entry = find(text)
         if entry is not None and entry.present:
             return entry.path
@@ -46,6 +61,37 @@ def resolve(model: str | os.PathLike[str]) -> Path:
     return _from_path(Path(text).expanduser())
 
 
+def _elsewhere(text: str) -> Path:
+    """A model of the hub's cache or of ollama's store."""
+    from gguf_runtime.hub import hubcache, ollama
+
+    if ollama.is_ollama_name(text):
+        return ollama.find(text)
+    name = hubcache.parse(text)
+    path = hubcache.find(name)
+    if path is None:
+        raise hubcache.not_here(name)
+    return path
+
+
+def _refuse_address(text: str) -> None:
+    """ModelError for what was copied from the line of a browser."""
+    page = _HUB_PAGE.fullmatch(text)
+    if page is not None:
+        want = page["file"] or page["quant"]
+        raise ModelError(
+            "this is the address of a page, not the name of a model",
+            where=text,
+            hint=f"did you mean hf:{page['repo']}" + (f":{want}?" if want else "?"),
+        )
+    if text.lower().startswith(("http://", "https://")):
+        raise ModelError(
+            "models are not read from an address",
+            where=text,
+            hint=f"fetch the file and name it: curl -LO '{text}'",
+        )
+
+
 def size(n_bytes: int) -> str:
     """A size in words: 93 MB, 1.2 GB."""
     if n_bytes < 1_000_000:
@@ -59,9 +105,19 @@ def models_in(folder: Path) -> list[Path]:
         files = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
     except OSError as e:
         raise FileError(_reason(e), where=folder) from e
-    named = [p for p in files if p.suffix == ".gguf"]
+    named = [p for p in files if p.suffix.lower() == ".gguf"]
     found = named or [p for p in files if has_magic(p)]
     return [p for p in found if not _later_shard(p)]
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of a model's file; of a split one, of all parts that are there."""
+    match = SHARD.match(path.name)
+    if match is None:
+        return path.stat().st_size
+    count = min(int(match["count"]), 10_000)
+    parts = (path.with_name(f"{match['stem']}-{i + 1:05}-of-{count:05}.gguf") for i in range(count))
+    return sum(p.stat().st_size for p in parts if p.is_file())
 
 
 def _from_path(path: Path) -> Path:
@@ -84,8 +140,12 @@ def _from_folder(folder: Path) -> Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise FileError("no GGUF file in this folder", where=folder)
-    listed = ", ".join(f"{p.name} ({size(p.stat().st_size)})" for p in found[:8])
+        raise FileError(
+            "no GGUF file in this folder",
+            where=folder,
+            hint="gguf-runtime list --found shows the models on this machine",
+        )
+    listed = ", ".join(f"{p.name} ({size(size_on_disk(p))})" for p in found[:8])
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
     raise FileError(
         f"{len(found)} GGUF files in this folder",
@@ -99,21 +159,20 @@ def _from_folder(folder: Path) -> Path:
 def _missing(path: Path, e: OSError) -> FileError:
     hint = None
     if isinstance(e, FileNotFoundError):
-        beside = []
-        if path.parent.is_dir():
-            beside = [p.name for p in path.parent.iterdir()][:1000]
-        near = suggestion(path.name, beside)
+        near = suggestion(path.name, _names_in(path.parent))
         hint = f"did you mean {path.parent / near}?" if near else None
+        if hint is None and _REPO.fullmatch(str(path)):
+            hint = f"a model of the hub is named with hf: in front: gguf-runtime pull hf:{path}"
     return FileError(_reason(e), where=path, hint=hint)
 
 
+def _names_in(folder: Path) -> list[str]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [e.name for e in islice(entries, 1000)]
+    return []
+
+
 def _unknown_name(text: str) -> ModelError:
-    if text.lower().startswith(LATER):
-        return ModelError(
-            "models of other hubs and tools are named by the path of their file",
-            got=show(text),
-            hint="gguf-runtime list shows the names that can be pulled",
-        )
     known = [*entries(), *(p.stem for p in _local_files())]
     near = suggestion(text, known)
     pulled = {n for n in known if n not in entries() or entries()[n].present}
@@ -137,8 +196,6 @@ def _later_shard(path: Path) -> bool:
 
 
 def _looks_like_path(text: str) -> bool:
-    if text.lower().startswith(LATER):
-        return False
     return os.sep in text or "/" in text or text.startswith(("~", ".")) or text.endswith(".gguf")
 
 
