@@ -8,19 +8,21 @@ of tokens, the context, the time, or the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gguf_runtime.engine.checks import token_ids
 from gguf_runtime.engine.completion import Completion, FinishReason, Notice, Timings
 from gguf_runtime.engine.job import Bell, Job, clock
+from gguf_runtime.engine.overflow import Later, Trimmer, full, too_long
 from gguf_runtime.engine.reply import Budget, Reader, call_id
+from gguf_runtime.engine.session import Session
 from gguf_runtime.errors import RequestError
 
 if TYPE_CHECKING:
     from gguf_runtime.engine.profile import Recorder
     from gguf_runtime.engine.request import Request
     from gguf_runtime.engine.scheduler import Scheduler
-    from gguf_runtime.engine.session import Session
     from gguf_runtime.text.reply import Event
     from gguf_runtime.text.tokenizer import Tokenizer
 
@@ -53,30 +55,29 @@ class Generation:
         progress: Progress | None = None,
         timings: Mapping[str, float] | None = None,
         bell: Bell | None = None,
+        trimmer: Trimmer | None = None,
     ) -> None:
         backend = scheduler.backend
         new_ids = token_ids(new_ids, backend.n_vocab)
         have, limit = len(session.ids), backend.n_ctx
         if have + len(new_ids) > limit:
-            raise RequestError(
-                "the prompt is longer than the context",
-                expected=f"at most {limit:,} tokens",
-                got=f"{have + len(new_ids):,}, {have + len(new_ids) - limit:,} too many",
-                hint="use a larger context (-c N) or a shorter prompt",
-            )
+            raise too_long(have + len(new_ids), limit)
         if not have + len(new_ids):
             raise RequestError("there are no tokens to read", expected="at least one id")
         self.backend = backend
-        budget = None
+        self._budget: Budget | None = None
         if request.style is not None and request.style.budget is not None:
-            budget = Budget(request.style, tokenizer)
-        self.job = Job(backend, session, new_ids, request, bell, budget)
+            self._budget = Budget(request.style, tokenizer)
+        self.job = Job(backend, session, new_ids, request, bell, self._budget)
+        self.prompt_ids = self.job.ids[: self.job.n_prompt]
         self.done = False
+        self._trimmer = trimmer
         self._scheduler, self._request, self._progress = scheduler, request, progress
         self._reader = Reader(tokenizer, request.stop, request.style)
         self._shown: list[str] = []
         self._thought: list[str] = []
         self._joined = self._warned = False
+        self._steps = self._n_summed = 0
         sampling = request.sampling
         self.completion = Completion(
             seed=sampling.seed,
@@ -119,9 +120,9 @@ class Generation:
 
     def __iter__(self) -> Iterator[Event]:
         """What is said, reasoned and called; whoever reads it steps, unless somebody else does."""
-        job, until = self.job, self._scheduler.until
+        until = self._scheduler.until
         told = self._told if self._progress and self.job.n_prompt > self.backend.n_batch else None
-        job.started = self._request.started
+        self.job.started = self._request.started
         try:
             self.join()
             while not self.done:
@@ -129,11 +130,11 @@ class Generation:
                 if events:
                     yield from events
                 elif events is None and not self.done:
-                    until(lambda: job.ready, job.bell, told)
-            if job.error is not None:
-                raise job.error
+                    until(lambda: self.job.ready, self.job.bell, told)
+            if self.job.error is not None:
+                raise self.job.error
         except Exception as e:
-            if not self.done or job.error is None:
+            if not self.done or self.job.error is None:
                 self._end("error", error=e)
             raise
         finally:
@@ -165,6 +166,8 @@ class Generation:
             out.notices.append(Notice("repeating", message))
         events = self._show(self._reader.feed(token))
         usage.reasoning = self._reader.reasoning
+        if self._warned and self._request.stop_on_loop and not self.done:
+            self._end("loop")
         return events
 
     def _show(self, events: list[Event]) -> list[Event]:
@@ -186,36 +189,74 @@ class Generation:
     def _last(self) -> list[Event]:
         """What was held back, at the end of all tokens."""
         job, out = self.job, self.completion
+        if job.ended == "context" and self._trimmer is not None and self._go_on(self._trimmer):
+            return []
         rest: list[Event] = []
         if job.ended != "error":
             rest = self._show(self._reader.flush())
         if not self.done:
             assert job.ended is not None
             out.stop = job.stop
+            if job.ended == "context" and self._request.on_overflow == "error":
+                job.fail(full(self.backend.n_ctx))
             called = job.ended == "stop" and out.tool_calls and job.stop is None
             self._end("tool_calls" if called else job.ended, job.error)
             if self._reader.unreadable:
                 out.notices.append(UNREADABLE)
         return rest
 
+    def _go_on(self, trimmer: Trimmer) -> bool:
+        """Read a shorter prompt with the answer so far, and go on behind it; False: none is shorter."""
+        old, out, request = self.job, self.completion, self._request
+        ids = trimmer.behind(out.ids)
+        if ids is None:
+            return False
+        out.notices += trimmer.notices
+        trimmer.notices.clear()
+        left = request.max_tokens
+        if left >= 0:
+            left -= len(out.ids)
+        self._sum(old)
+        old.session.close()
+        budget = None if self._budget is None else Later(self._budget, out.ids)
+        request = replace(request, max_tokens=left)
+        self.job = Job(
+            self.backend, Session(self.backend, request.reuse), ids, request, old.bell, budget
+        )
+        self.job.started, self.job.recorder = old.started, old.recorder
+        self._scheduler.join(self.job)
+        return True
+
+    def _sum(self, job: Job) -> None:
+        """Add what a job took."""
+        usage, timings = self.completion.usage, self.completion.timings
+        usage.drafted += job.drafted
+        usage.accepted += job.accepted
+        if not self._n_summed:
+            usage.cached = job.cached
+            if job.first_at is not None and job.started is not None:
+                timings.ttft_s = job.first_at - job.started
+        timings.prefill_s += job.prefill_s
+        timings.decode_s += job.decode_s
+        self._steps += job.steps
+        self._n_summed += 1
+
     def _end(self, reason: FinishReason, error: BaseException | None = None) -> None:
         """Nothing follows: sum up."""
         job, out = self.job, self.completion
+        if not self.done:
+            self._sum(job)
         self.done = True
         job.cancelled = True
         out.finish_reason, out.error = reason, error
         usage, timings = out.usage, out.timings
-        usage.cached, usage.drafted, usage.accepted = job.cached, job.drafted, job.accepted
         began = job.started if job.started is not None else clock()
         timings.total_s = clock() - began
-        timings.prefill_s, timings.decode_s = job.prefill_s, job.decode_s
-        if job.first_at is not None:
-            timings.ttft_s = job.first_at - began
         read = usage.prompt - usage.cached
         if timings.prefill_s > 0 and read:
             timings.prefill_tps = read / timings.prefill_s
         if timings.decode_s > 0:
-            timings.decode_tps = job.steps / timings.decode_s
+            timings.decode_tps = self._steps / timings.decode_s
         del job.session.ids[job.n_prompt + job.taken :]  # chosen ahead, and not taken
         self.update()
 

@@ -20,6 +20,7 @@ from gguf_runtime.engine.step import Entry
 if TYPE_CHECKING:
     from gguf_runtime.engine.backend import Backend
     from gguf_runtime.engine.completion import FinishReason
+    from gguf_runtime.engine.overflow import Later
     from gguf_runtime.engine.profile import Recorder
     from gguf_runtime.engine.reply import Budget
     from gguf_runtime.engine.request import Request
@@ -73,7 +74,7 @@ class Job:
         new_ids: Sequence[int],
         request: Request,
         bell: Bell | None = None,
-        budget: Budget | None = None,
+        budget: Budget | Later | None = None,
     ) -> None:
         self.session, self.request = session, request
         self.held = len(session.ids)

@@ -24,6 +24,7 @@ from gguf_runtime.engine.opening import (
     open_backend,
     plan_memory,
 )
+from gguf_runtime.engine.overflow import Trimmer
 from gguf_runtime.engine.request import Defaults, Request, recommended
 from gguf_runtime.engine.scheduler import Scheduler
 from gguf_runtime.engine.session import Session, refuse_nan
@@ -255,10 +256,11 @@ class Model:
             profile: time every row of the tape; `result.profile` is the table.
             options: think (False: without reasoning; None: as the template does), think_budget (tokens
                 of reasoning, then it is ended), template_args (variables for the template), tools
-                (JSON schemas of what the model may call); max_tokens (with a template: to the end of the turn; else 256; -1: until the
-                context is full), max_time in seconds, stop (texts), stop_ids, speculate
-                and reuse (False: do without; neither changes the answer), and the parameters of
-                `Sampling`.
+                (JSON schemas of what the model may call); max_tokens (with a template: to the end of
+                the turn; else 256; -1: until the context is full), max_time in seconds, stop (texts),
+                stop_ids, stop_on_loop (end where the answer repeats itself), on_overflow ("stop",
+                "error", or "trim": drop the oldest turns where the context is full), speculate and
+                reuse (False: do without; neither changes the answer), and the parameters of `Sampling`.
 
         Raises:
             RequestError: no prompt, a prompt longer than the context, or an option out of range.
@@ -341,8 +343,14 @@ class Model:
         turn = Turn.of(**{k: options.pop(k) for k in TURN_OPTIONS if k in options})
         made = self.prompter.ids(prompt, messages, raw=raw, bos=bos, special=special, turn=turn)
         request = self.request(templated=made.templated, style=made.style, **options)
+        ids, notices, trimmer = made.ids, made.notices, None
+        if request.on_overflow == "trim":
+            trimmer = self.prompter.trimmer(made, messages or (), turn, self.context)
+            ids = trimmer.fit()
+            notices = (*notices, *trimmer.notices)
+            trimmer.notices.clear()
         session = self.session(request.reuse)
-        return self._generation(session, made.ids, request, made.notices, bell)
+        return self._generation(session, ids, request, notices, bell, trimmer)
 
     def _generation(
         self,
@@ -351,10 +359,19 @@ class Model:
         request: Request,
         notices: tuple[Notice, ...],
         bell: Bell | None = None,
+        trimmer: Trimmer | None = None,
     ) -> Generation:
         facts = {"load_s": self.load_s, "compile_s": self.compile_s}
         made = Generation(
-            self.scheduler, self.tokenizer, session, ids, request, self._progress, facts, bell
+            self.scheduler,
+            self.tokenizer,
+            session,
+            ids,
+            request,
+            self._progress,
+            facts,
+            bell,
+            trimmer,
         )
         made.completion.notices[:0] = (*self.notices, *notices)
         return made

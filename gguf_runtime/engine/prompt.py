@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.engine.completion import Notice
+from gguf_runtime.engine.overflow import Trimmer
 from gguf_runtime.engine.reply import Style, opened, style_of
 from gguf_runtime.engine.turn import NO_SWITCH, NOTHING, RAW, Turn
 from gguf_runtime.errors import RequestError, show
@@ -133,6 +134,15 @@ class Prompter:
             segments = [*segments, (empty + block.forced, True)]
             rendered += empty + block.forced
         return segments, style_of(self.tokenizer, form, rendered, turn.tools, turn.budget), notices
+
+    def trimmer(self, made: Prompt, messages: Sequence[Message], turn: Turn, limit: int) -> Trimmer:
+        """What makes a prompt shorter where the context is full; its notices say what it dropped."""
+        if made.templated:
+            return Trimmer(
+                made.ids, limit, messages, lambda m: self.encode(self.conversation(m, turn)[0])
+            )
+        keep = int(self.tokenizer.bos_id is not None and made.ids[0] == self.tokenizer.bos_id)
+        return Trimmer(made.ids, limit, keep=keep)
 
     def plain(self, text: str | bytes, *, bos: bool = True, special: bool = False) -> list[int]:
         """Text to be continued; `bos` adds what the file puts before a text."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gguf_runtime.engine.checks import seconds, texts, token_ids, whole
+from gguf_runtime.engine.overflow import OnOverflow, checked
 from gguf_runtime.engine.reply import Style
 from gguf_runtime.engine.turn import OPTIONS as TURN_OPTIONS
 from gguf_runtime.errors import RequestError, show
@@ -26,7 +27,10 @@ _ADVICE = {
     "penalty_last_n": "repeat_last_n",
     "penalty_repeat": "repeat_penalty",
 }
-_OPTIONS = ("max_tokens", "max_time", "stop", "stop_ids", "speculate", "reuse")
+_OPTIONS = (
+    *("max_tokens", "max_time", "stop", "stop_ids", "stop_on_loop", "on_overflow"),
+    *("speculate", "reuse"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Request:
     reuse       start from what requests that began alike have read, and leave behind what this one
                 reads; changes the time, never the text
     style       how the reply is read, None where it is nothing but text
+    stop_on_loop  end where the answer repeats itself word for word
+    on_overflow  what happens where the context is full: stop, error or trim
     started     clock at which the request began
     """
 
@@ -51,6 +57,8 @@ class Request:
     speculate: bool = True
     reuse: bool = True
     style: Style | None = None
+    stop_on_loop: bool = False
+    on_overflow: OnOverflow = "stop"
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -74,6 +82,8 @@ class Defaults:
         speculate: bool = True,
         reuse: bool = True,
         style: Style | None = None,
+        stop_on_loop: bool = False,
+        on_overflow: str = "stop",
         **sampling: Any,
     ) -> Request:
         """Options made whole; RequestError names one that is unknown or out of range."""
@@ -101,6 +111,8 @@ class Defaults:
             bool(speculate),
             bool(reuse),
             style,
+            bool(stop_on_loop),
+            checked(on_overflow),
             started,
         )
 

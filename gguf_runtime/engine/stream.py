@@ -61,8 +61,7 @@ class Stream:
     @property
     def prompt_ids(self) -> list[int]:
         """What the model reads before it answers."""
-        job = self._generation.job
-        return job.ids[: job.n_prompt]
+        return list(self._generation.prompt_ids)
 
     def __iter__(self) -> Stream:
         return self
