@@ -65,6 +65,7 @@ def gg(tmp_path):
     def call(*args: str, stdin: str | bytes | None = None, **env: str) -> Finished:
         environment = os.environ | {"HOME": str(tmp_path), "COLUMNS": "80"}
         environment.pop("FORCE_COLOR", None)
+        environment.pop("XDG_STATE_HOME", None)
         environment.setdefault("GGUF_RUNTIME_MODELS", models)
         environment.setdefault(
             "XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

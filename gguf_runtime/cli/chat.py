@@ -2,160 +2,217 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+import contextlib
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated, Any
 
-from gguf_runtime.cli import options as o
-from gguf_runtime.cli import prompt as prompts
-from gguf_runtime.cli.load import load, pass_on, refuse_without_template
+import typer
+
+from gguf_runtime.cli.load import refuse_without_template
 from gguf_runtime.cli.settings import Settings
-from gguf_runtime.cli.terminal import Terminal, current
-from gguf_runtime.errors import ExitCode, RequestError
+from gguf_runtime.cli.talk.line import open_lines
+from gguf_runtime.cli.talk.store import ID, Store, private_dir, state_dir
+from gguf_runtime.cli.talk.talk import Talk, Wishes
+from gguf_runtime.cli.terminal import Terminal, clean, current
+from gguf_runtime.cli.values import UsageError
+from gguf_runtime.errors import ExitCode, GGUFRuntimeError
 
-FENCE = '"""'
-HELP = f"""/exit ends, /reset forgets the conversation, /help shows this
-{FENCE} begins and ends a message of several lines; Ctrl-C stops an answer, Ctrl-D ends"""
+OptionalModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="a name that `list` shows, a GGUF file, or a folder with one; with --continue the one of"
+        " the conversation, if left out",
+    ),
+]
+Which = Annotated[
+    str | None,
+    typer.Argument(metavar="ID", help="the conversation of --continue or --fork; the last one"),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--continue", rich_help_panel="prompt", help="go on with a saved conversation"),
+]
+Fork = Annotated[
+    bool,
+    typer.Option("--fork", rich_help_panel="prompt", help="go on with a copy of a saved one"),
+]
+Listed = Annotated[
+    bool, typer.Option("--list", rich_help_panel="output", help="list saved conversations")
+]
+NoSave = Annotated[
+    bool,
+    typer.Option(
+        "--no-save", rich_help_panel="output", help="write nothing: no conversation, no history"
+    ),
+]
+PlainText = Annotated[
+    bool,
+    typer.Option(
+        "--plain",
+        rich_help_panel="output",
+        help="show answers as they are written, not as Markdown",
+    ),
+]
 
 
 def chat(
-    model: o.ModelArg,
     settings: Settings,
+    model: OptionalModel = None,
+    which: Which = None,
+    resume: Resume = False,
+    fork: Fork = False,
+    listed: Listed = False,
+    no_save: NoSave = False,
+    plain: PlainText = False,
 ) -> ExitCode:
     """A conversation; each turn reads only the tokens that are new.
 
-    One line is one message; from a pipe too, so a file of questions is answered line by line.
-    Three double quotes begin and end a message of several lines. Ctrl-C stops an answer and keeps
-    what was said; Ctrl-D ends.
+    At a terminal: Enter sends, Alt-Enter begins a row, a pasted text is one message, /help lists the
+    commands. Ctrl-C stops an answer and keeps what was said; Ctrl-D ends. Conversations are saved as
+    they go on.
+
+    From a pipe each line is a message and the answers go to stdout; three double quotes begin and
+    end a message of several lines. A conversation of a pipe is saved only with --continue.
     """
-    return converse(model, settings)
+    terminal = current()
+    if listed:
+        return show_list(terminal)
+    wishes = Wishes(plain, not no_save)
+    if resume or fork:
+        if which is None and model is not None and ID.fullmatch(model):
+            model, which = None, model
+        wishes.resume, wishes.fork = which or "", fork
+    elif which is not None:
+        raise UsageError(
+            f"what is {which!r}?", "an id of a conversation needs --continue or --fork"
+        )
+    if model is None and wishes.resume is None:
+        raise UsageError("MODEL is missing", "gguf-runtime chat smollm2, or chat --continue")
+    return begin(model, settings, wishes)
 
 
 def converse(model: str, settings: Settings) -> ExitCode:
-    """The loop: a line, an answer, until the input ends."""
+    """A new conversation with nothing special asked for."""
+    return begin(model, settings, Wishes())
+
+
+def begin(model: str | None, settings: Settings, wishes: Wishes) -> ExitCode:
+    """Open the conversation, then one line after the other until the input ends."""
+    terminal, store = current(), Store()
+    old = store.load(wishes.resume or None) if wishes.resume is not None else None
+    if old is not None:
+        model = model or old.model
+        old = store.fork(old) if wishes.fork else old
+    assert model is not None
     if settings.show_settings:
         from gguf_runtime.cli.effective import show
 
-        return show(current(), model, settings)
-    request, system = settings.request(), settings.system
-    terminal = current()
-    lines = _Lines(terminal)
+        return show(terminal, model, settings)
     refuse_without_template(model)
-    with load(terminal, model, **settings.machine()) as m:
-        talk: Any = m.chat(system=system)
-        if lines.interactive:
-            terminal.say(f"{model}: /help for help, Ctrl-D ends")
-        while (text := lines.message()) is not None:
-            word = text.strip()
-            if word in ("/exit", "/quit", "/bye"):
-                break
-            if word in ("/help", "/?"):
-                terminal.say(HELP)
-            elif word == "/reset":
-                talk = m.chat(system=system)
-                terminal.say("the conversation is forgotten")
-            elif word:
-                _answer(terminal, talk, text, request, interactive=lines.interactive)
+    talk = Talk(terminal, model, settings, wishes, old.options if old is not None else {})
+    talk.lines = open_lines(terminal, _history(wishes), _words, talk.status)
+    talk.saving = wishes.save and (talk.lines.interactive or old is not None)
+    ready = _in_background()
+    talk.open()
+    try:
+        with _hang_up():
+            talk.begin(old.messages if old is not None else None)
+            if old is not None:
+                talk.saved = old
+                _greet(talk, old.id)
+            elif talk.lines.interactive:
+                terminal.say(f"{model}: /help for help, Ctrl-D ends")
+            ready.join()
+            _loop(talk)
+    finally:
+        talk.model.__exit__(None, None, None)
     return ExitCode.DONE
 
 
-def _answer(
-    terminal: Terminal, talk: Any, text: str, request: dict[str, Any], *, interactive: bool
-) -> None:
-    """One turn; when a person is there, Ctrl-C or a refusal ends the turn alone."""
-    ends_line = True
-    try:
-        with talk.stream(text, **request) as stream:
-            for piece in stream:
-                terminal.write(piece)
-                ends_line = piece.endswith("\n")
-    except KeyboardInterrupt as e:
-        if not interactive or type(e) is not KeyboardInterrupt:
-            raise
-        terminal.write("" if ends_line else "\n")
-        terminal.say("stopped; what was said stays in the conversation")
-        return
-    except RequestError as e:
-        if not interactive:
-            raise
-        terminal.error(e.lines())
-        return
-    if not ends_line:
-        terminal.write("\n")
-    pass_on(terminal, stream.result.notices)
-    if stream.result.finish_reason == "context":
-        terminal.notice(
-            "context-full", "the context is full: the answer was cut; /reset begins anew"
-        )
+def _loop(talk: Talk) -> None:
+    from gguf_runtime.cli.talk import commands, turns
 
-
-class _Lines:
-    """Messages from a person or a pipe."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        self.terminal = terminal
-        self.interactive = prompts.stdin_is_terminal()
-        self._interrupts = 0
-        if self.interactive and terminal.out_is_terminal:  # readline writes to stdout
-            _line_editing()
-
-    def message(self) -> str | None:
-        """The next message; None at the end of the input, or after Ctrl-C twice in a row."""
-        text = self._line("> ")
-        if text is None or not text.lstrip().startswith(FENCE):
-            return text
-        parts = [text.lstrip()[len(FENCE) :]]
-        while not parts[-1].rstrip().endswith(FENCE):
-            more = self._line(". ")
-            if more is None:
-                return "\n".join(parts)
-            parts.append(more)
-        parts[-1] = parts[-1].rstrip().removesuffix(FENCE)
-        return "\n".join(parts).strip("\n")
-
-    def _line(self, mark: str) -> str | None:
-        if not self.interactive:
-            return self._piped()
-        while True:
-            try:
-                line = input(mark) if self.terminal.out_is_terminal else self._asked(mark)
-            except EOFError:
-                self.terminal.say("")
-                return None
-            except KeyboardInterrupt as e:
-                if type(e) is not KeyboardInterrupt:
-                    raise
-                self._interrupts += 1
-                self.terminal.say("")
-                if self._interrupts > 1:
-                    return None
-                self.terminal.say("Ctrl-C again or Ctrl-D ends the conversation")
-                continue
-            self._interrupts = 0
-            return line
-
-    def _asked(self, mark: str) -> str:
-        self.terminal.ask(mark)
-        line = sys.stdin.readline()
-        if not line:
-            raise EOFError
-        return line.rstrip("\n")
-
-    def _piped(self) -> str | None:
-        if sys.stdin is None:
-            return None
-        data = sys.stdin.buffer.readline()
-        if not data:
-            return None
+    while not talk.over:
+        default, talk.default = talk.default, ""
+        text = talk.lines.ask(default)
+        if text is None:
+            return
         try:
-            return data.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as e:
-            raise RequestError(f"byte {e.start:,} is not UTF-8", where="a line of stdin") from None
+            if text.strip() and not commands.run(talk, text):
+                turns.say(talk, text)
+        except KeyboardInterrupt as e:
+            if not talk.lines.interactive or type(e) is not KeyboardInterrupt:
+                raise
+            talk.terminal.say("stopped")
 
 
-def _line_editing() -> None:
-    """History and editing keys, where this Python has them; pasted lines are one input."""
-    try:
-        import readline
-    except ImportError:
+def _greet(talk: Talk, name: str) -> None:
+    from gguf_runtime.cli.talk import turns
+
+    if not talk.lines.interactive:
         return
-    readline.parse_and_bind("set enable-bracketed-paste on")
+    messages = talk.chat.messages
+    talk.terminal.say(f"{talk.name}, conversation {name}: /help for help, Ctrl-D ends")
+    if messages and messages[-1]["role"] == "user":  # it had no answer yet
+        talk.default = "\n".join(t for t in (messages.pop()["content"], talk.default) if t)
+    if messages:
+        role, text = messages[-1]["role"], clean(str(messages[-1]["content"]))
+        shown = text if len(text) <= 200 else f"…{text[-199:]}"
+        talk.terminal.dim(f"{role}: {shown}")
+    turns.reread(talk)
+
+
+def show_list(terminal: Terminal) -> ExitCode:
+    """Saved conversations on stdout, newest first."""
+    found = Store().listed()
+    for c in found:
+        title = clean(c.title)
+        title = title if len(title) <= 60 else title[:59] + "…"
+        terminal.line(f"{c.id}  {c.updated[:16]:16}  {c.turns:>3} turns  {c.model}  {title}")
+    if not found:
+        terminal.say(f"no conversation is saved in {Store().folder}")
+    return ExitCode.DONE
+
+
+def _history(wishes: Wishes) -> Path | None:
+    if not wishes.save:
+        return None
+    try:
+        return private_dir(state_dir()) / "history"
+    except GGUFRuntimeError:
+        return None
+
+
+def _words() -> Any:
+    from gguf_runtime.cli.talk.words import Words
+
+    return Words()
+
+
+def _in_background() -> threading.Thread:
+    """Import what the line is made of while the model is loaded."""
+
+    def prepare() -> None:
+        with contextlib.suppress(ImportError):
+            import prompt_toolkit.shortcuts.prompt  # noqa: F401
+
+    thread = threading.Thread(target=prepare, daemon=True)
+    thread.start()
+    return thread
+
+
+@contextlib.contextmanager
+def _hang_up() -> Any:
+    """A terminal that goes away ends the conversation as SIGTERM does: what was said is saved."""
+    number = getattr(signal, "SIGHUP", None)
+    if number is None:
+        yield
+        return
+    old = signal.signal(number, signal.getsignal(signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(number, old)

@@ -19,6 +19,7 @@ from gguf_runtime.errors import ExitCode, escape
 FIRST_LINE_S = 10.0  # work that takes longer than this says so when stderr is no terminal
 NEXT_LINE_S = 30.0
 REDRAW_S = 0.1
+READING = "reading"  # what the engine calls the reading of a prompt
 
 # Control characters that a model's text may not send to a terminal; newline and tab stay.
 _CONTROL = {c: None for c in (*range(0x20), *range(0x7F, 0xA0)) if c not in (0x09, 0x0A)}
@@ -93,14 +94,14 @@ class Terminal:
         log.propagate = False
         log.setLevel(logging.DEBUG if self.debug else logging.INFO)
 
-    def write(self, text: str) -> None:
-        """Part of the answer, shown at once."""
+    def write(self, text: str, *, styled: bool = False) -> None:
+        """Part of the answer, shown at once; `styled`: made for the terminal, and clean already."""
         if self._line:
             self.clear()
         if sys.stdout is None:  # closed by the caller
             raise OutputError(OSError(errno.EBADF, "stdout is closed"))
         try:
-            sys.stdout.write(clean(text) if self.out_is_terminal else text)
+            sys.stdout.write(clean(text) if self.out_is_terminal and not styled else text)
             sys.stdout.flush()
         except OSError as e:
             raise OutputError(e) from e
@@ -108,6 +109,10 @@ class Terminal:
     def line(self, text: str = "") -> None:
         """A line of the answer."""
         self.write(text + "\n")
+
+    def dim(self, text: str) -> None:
+        """A line like those of `say`, of less weight."""
+        self.say(self._paint(text, "2"))
 
     def say(self, text: str) -> None:
         """A line on stderr for people; `--quiet` drops it."""
@@ -180,9 +185,13 @@ class Terminal:
         except OSError:
             return  # nobody is there to hear it
 
+    @property
+    def colors(self) -> bool:
+        """Whether colours are wanted at a terminal, and understood there."""
+        return not (self.no_color or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb")
+
     def _paint(self, text: str, code: str) -> str:
-        plain = self.no_color or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-        return text if plain or not self.err_is_terminal else f"\x1b[{code}m{text}\x1b[0m"
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colors and self.err_is_terminal else text
 
     def closing_code(self, code: ExitCode) -> ExitCode:
         """The exit code once `--strict` has had its say."""
@@ -215,7 +224,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 def _columns() -> int:
     try:
-        return max(os.get_terminal_size(sys.stderr.fileno()).columns, 20)
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
 
@@ -226,6 +235,6 @@ def _status(what: str, done: int, total: int, spent: float) -> str:
     if total >= 1 << 20:  # bytes
         amount = f"{done / 1e6:,.0f}/{total / 1e6:,.0f} MB"
     else:
-        amount = f"{done:,}/{total:,}"
+        amount = f"{done:,}/{total:,}" + (" tokens" if what == READING else "")
     left = spent * (total - done) / done if done and spent > 1 else 0
     return f"{what} {amount}" + (f", {left:,.0f} s left" if left >= 1 else "")

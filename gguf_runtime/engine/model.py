@@ -17,6 +17,7 @@ from gguf_runtime.engine.generate import Generation
 from gguf_runtime.engine.given import prompter_of
 from gguf_runtime.engine.info import read_info
 from gguf_runtime.engine.job import Bell
+from gguf_runtime.engine.messages import read_messages
 from gguf_runtime.engine.opening import (
     Progress,
     check_kinds,
@@ -297,14 +298,27 @@ class Model:
         """
         return Batch(self, requests, ordered, parallel, options)
 
-    def chat(self, system: str | None = None, messages: Sequence[Mapping[str, Any]] = ()) -> Chat:
+    def chat(
+        self,
+        system: str | None = None,
+        messages: Sequence[Mapping[str, Any]] = (),
+        *,
+        load: str | os.PathLike[str] | None = None,
+    ) -> Chat:
         """A conversation that reads only what is new in each turn.
 
+        Args:
+            system: its system message.
+            messages: what was said before.
+            load: a file of `Chat.save`, whose messages come before those.
+
         Raises:
-            RequestError: the model has no chat template.
+            RequestError: the model has no chat template, or the file holds no conversation.
+            FileError: the file cannot be read.
         """
         self.prompter.refuse_without_template()
-        return Chat(self, system, [dict(m) for m in messages])
+        past = read_messages(load) if load is not None else []
+        return Chat(self, system, [*past, *(dict(m) for m in messages)])
 
     def request(self, *, templated: bool, **options: Any) -> Request:
         """Options of a request made whole; RequestError names one that is unknown or wrong."""

@@ -67,12 +67,13 @@ class Stream:
         return self
 
     def __next__(self) -> Any:
-        if self._pieces is None:
+        pieces = self._pieces  # a signal handler may close the stream between these lines
+        if pieces is None:
             raise StopIteration
         try:
-            event = next(self._pieces)
+            event = next(pieces)
             while not self._events and event[0] != "text":
-                event = next(self._pieces)
+                event = next(pieces)
         except BaseException:  # the end, an error, or Ctrl-C: in each case it is over
             self.close()
             raise

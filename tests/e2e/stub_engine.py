@@ -6,6 +6,7 @@ weights. What the real engine answers is tested in test_answers.py.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any
 
 import gguf_runtime
 from gguf_runtime.cli.dispatch import Row, dispatch
+from gguf_runtime.engine.request import Defaults
 from gguf_runtime.errors import ModelError, RequestError
 
 ROWS = (
@@ -95,26 +97,120 @@ class Model:
         words = [f"{w} " for w in str(sorted(request.items())).split()]
         return Stream(words or [""], "stop", [], 0)
 
-    def chat(self, system: str | None = None) -> Chat:
-        return Chat(system)
+    def chat(self, system: str | None = None, messages: Any = ()) -> Chat:
+        return Chat(system, messages)
+
+    def request(self, *, templated: bool, **options: Any) -> Any:
+        n_vocab, end_ids = self.info.n_vocab, frozenset([0])
+        return Defaults(n_vocab, end_ids, {}, None).request(templated=templated, **options)
+
+    def tokenize(self, text: str) -> list[int]:
+        return list(range(len(text.split())))
+
+    def close(self) -> None:
+        pass
 
     def session(self) -> Session:
         return Session()
 
 
 class Chat:
-    """Counts its turns."""
+    """Counts its turns; a message that begins with `say ` is answered with its rest."""
 
-    def __init__(self, system: str | None) -> None:
-        self.system, self.turns = system, 0
+    def __init__(self, system: str | None, messages: Any = ()) -> None:
+        first = [{"role": "system", "content": system}] if system is not None else []
+        self.messages: list[dict[str, Any]] = [*first, *messages]
 
-    def stream(self, text: str, **request: Any) -> Stream:
+    @property
+    def turns(self) -> int:
+        return sum(m["role"] == "user" for m in self.messages)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(m["content"].split()) for m in self.messages)
+
+    def stream(self, text: str, *, events: bool = False, **request: Any) -> Stream:
         if text == "too long":
-            raise RequestError("the conversation is longer than the context")
-        self.turns += 1
-        pause = 0.05 if text == "slow" else 0
-        pieces = ["word "] * 1000 if text == "slow" else [f"{self.turns}: ", repr(text)]
-        return Stream(pieces, "stop", [], pause)
+            raise RequestError("the conversation is much longer than it may be")
+        self.messages.append({"role": "user", "content": text})
+        pause = 0.0
+        if text.startswith("slow"):
+            pieces, pause = ["word "] * 1000, 0.05
+        elif text.startswith("say "):
+            pieces, pause = re.findall(r"(?s).{1,7}", text[4:]), 0.002
+        else:
+            pieces = [f"{self.turns}: ", repr(text)]
+        return ChatStream(self, pieces, pause, events)
+
+    def undo(self) -> str:
+        for k in reversed(range(len(self.messages))):
+            if self.messages[k]["role"] == "user":
+                text: str = self.messages[k]["content"]
+                del self.messages[k:]
+                return text
+        raise RequestError("there is no message to take back")
+
+    def read(self, **request: Any) -> Any:
+        return completion("", "length", self.tokens, 0)
+
+    def close(self) -> None:
+        pass
+
+
+class ChatStream:
+    """An answer of `Chat`; closing it ends it, as the engine's does."""
+
+    def __init__(self, chat: Chat, pieces: list[str], pause: float, events: bool) -> None:
+        self._chat, self._left, self._pause = chat, iter(pieces), pause
+        self._events, self._said, self._over = events, "", False
+        self.result = completion("", "interrupted", chat.tokens, 0)
+
+    def __iter__(self) -> ChatStream:
+        return self
+
+    def __next__(self) -> Any:
+        if self._said:
+            time.sleep(self._pause)
+        piece = None if self._over else next(self._left, None)
+        if piece is None:
+            self._end("stop")
+            raise StopIteration
+        self._said += piece
+        return ("text", piece) if self._events else piece
+
+    def close(self) -> None:
+        self._end("interrupted")
+
+    def _end(self, reason: str) -> None:
+        if self._over:
+            return
+        self._over = True
+        message: dict[str, Any] = {"role": "assistant", "content": self._said}
+        if reason == "interrupted":
+            message["interrupted"] = True
+        n = self._chat.tokens
+        self._chat.messages.append(message)
+        self.result = completion(self._said, reason, n, len(self._said.split()))
+
+    def __enter__(self) -> ChatStream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def completion(text: str, reason: str, prompt: int, generated: int) -> Any:
+    """As the engine gives it, as far as a conversation looks at it."""
+    return SimpleNamespace(
+        text=text,
+        finish_reason=reason,
+        usage=SimpleNamespace(
+            prompt=prompt, cached=0, generated=generated, reasoning=0, drafted=0, accepted=0
+        ),
+        timings=SimpleNamespace(prefill_tps=100.0, decode_tps=50.0, ttft_s=0.1),
+        seed=7,
+        notices=[],
+    )
 
 
 class Session:

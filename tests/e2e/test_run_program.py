@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.resources
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
-import time
 from ast import literal_eval
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-HANG_S = 20
 STUB = str(Path(__file__).with_name("stub_engine.py"))
 SCHEMA = json.loads(
     importlib.resources.files("gguf_runtime.cli").joinpath("run.schema.json").read_text("utf-8")
@@ -254,117 +250,3 @@ def test_a_chat_without_input_ends_at_once():
 def test_three_quotes_join_lines_of_a_chat():
     done = program("chat", "m", stdin='"""one\ntwo\n"""\nthree\n/exit\nfour\n')
     assert done.stdout == "1: 'one\\ntwo'\n2: 'three'\n"
-
-
-AGAIN_S = 5.0  # after which a key is taken for lost
-
-
-class Terminal:
-    """The program at a pseudo-terminal; reads until a text shows up."""
-
-    def __init__(self, *args: str) -> None:
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.environ["TERM"] = "xterm"
-            os.execv(sys.executable, [sys.executable, STUB, *args])
-        self.seen = ""
-
-    def until(self, text: str) -> str:
-        while text not in self.seen:
-            try:
-                ready = select.select([self.fd], [], [], HANG_S)[0]
-                data = os.read(self.fd, 4096) if ready else b""
-            except OSError:  # Linux: the other side has gone
-                data = b""
-            if not data:
-                raise AssertionError(f"{text!r} never came, but {self.seen!r}")
-            self.seen += data.decode()
-        before, self.seen = self.seen.split(text, 1)
-        return before
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def press(self, key: str, text: str) -> str:
-        """Press a key until a text shows up: one that comes while the line is set up is lost."""
-        deadline = time.monotonic() + HANG_S
-        while time.monotonic() < deadline:
-            self.type(key)
-            again = time.monotonic() + AGAIN_S
-            while time.monotonic() < again:
-                if text in self.seen:
-                    return self.until(text)
-                if select.select([self.fd], [], [], 0.05)[0]:
-                    self.seen += os.read(self.fd, 4096).decode()
-        raise AssertionError(f"{text!r} never came after {key!r}, but {self.seen!r}")
-
-    def code(self, key: str) -> int:
-        """The exit code after a key that ends the program, pressed again where it was lost."""
-        deadline = time.monotonic() + HANG_S
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):  # the program has ended already
-                self.type(key)
-            again = time.monotonic() + AGAIN_S
-            while time.monotonic() < again:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                if pid:
-                    return os.waitstatus_to_exitcode(status)
-                if select.select([self.fd], [], [], 0.05)[0]:
-                    with contextlib.suppress(OSError):
-                        os.read(self.fd, 4096)
-        os.kill(self.pid, signal.SIGKILL)
-        raise AssertionError(f"{key!r} did not end the program, which wrote {self.seen!r}")
-
-
-def test_a_person_chats_stops_an_answer_and_goes_on():
-    t = Terminal("chat", "m")
-    t.until("> ")
-    t.type("first\n")
-    t.until("1: 'first'")
-    t.until("> ")
-    t.type("slow\n")
-    t.until("word word")
-    t.press("\x03", "what was said stays")
-    t.until("> ")
-    t.type("third\n")
-    t.until("3: 'third'")
-    t.until("> ")
-    assert t.code("\x04") == 0
-
-
-def test_a_refused_turn_does_not_end_the_conversation():
-    t = Terminal("chat", "m")
-    t.until("> ")
-    t.type("too long\n")
-    t.until("longer than the context")
-    t.until("> ")
-    t.type("short\n")
-    t.until("1: 'short'")
-    t.until("> ")
-    assert t.code("\x04") == 0
-
-
-def test_a_first_interrupt_at_an_empty_prompt_warns_and_a_second_ends():
-    t = Terminal("chat", "m")
-    t.until("> ")
-    t.press("\x03", "Ctrl-C again")
-    t.until("> ")
-    assert t.code("\x03") == 0
-
-
-def test_run_without_a_prompt_at_a_terminal_opens_a_chat():
-    t = Terminal("run", "m")
-    t.until("> ")
-    t.type("hello\n")
-    t.until("1: 'hello'")
-    t.until("> ")
-    assert t.code("/exit\n") == 0
-
-
-def test_a_pasted_text_is_one_message():
-    t = Terminal("chat", "m")
-    t.until("> ")
-    t.type("\x1b[200~one\ntwo\nthree\x1b[201~\n")
-    t.until("1: 'one\\ntwo\\nthree'")
-    t.until("> ")
-    assert t.code("\x04") == 0
