@@ -12,7 +12,8 @@ CacheType = Literal["f16", "f32", "q8_0"]
 ModelArg = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="a name that `list` shows, a GGUF file, or a folder with one"
+        metavar="MODEL",
+        help="a name that `list --found` shows, a GGUF file, or a folder with one",
     ),
 ]
 

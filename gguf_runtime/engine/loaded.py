@@ -44,11 +44,12 @@ class Embedding:
     """Rows of the embedding matrix, decoded when asked for."""
 
     def __init__(self, file: GGUFFile, weight: Weight) -> None:
+        self._file, self._weight = file, weight
         self._bytes: U8 = file.tensor_bytes(weight.tensor)
-        self._weight = weight
 
     def rows(self, ids: I64) -> F32:
-        """(T,) ids -> (T, n_embd) float32, new."""
+        """(T,) ids -> (T, n_embd) float32, new; FileError where the file was written to meanwhile."""
+        self._file.check_unchanged()
         return dequantize(self._bytes[ids + self._weight.first_row], self._weight.qtype)
 
 

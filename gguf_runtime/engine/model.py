@@ -50,7 +50,8 @@ class Model:
     """A model, ready to answer.
 
     Args:
-        model: a catalog name ("smollm2"), a path, or a folder with one GGUF file.
+        model: a catalog name ("smollm2"), hf:ORG/REPO, ollama:NAME, a path, or a folder with one
+            GGUF file; docs/models.md has them all.
         precision: "int8" or "int16": the activations that meet quantized weights.
         cache_type: "f16", "f32" or "q8_0": keys and values.
         context: most tokens of a sequence; "max": as trained, if it fits; None: as trained, or what

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gguf_runtime.errors import FileError, ModelError, escape, show
-from gguf_runtime.gguf.part import Notice, Part, open_part
+from gguf_runtime.gguf.part import Notice, Part, open_part, state_of
 from gguf_runtime.gguf.shards import part_of, resolve, siblings
 from gguf_runtime.gguf.strings import Compiled
 from gguf_runtime.gguf.tensors import TensorInfo
@@ -181,6 +181,26 @@ class GGUFFile:
         if size > 0 and hasattr(mmap, advice):
             part = self._open_parts()[info.shard]
             part.map.madvise(getattr(mmap, advice), start - before, size + before)
+
+    def check_unchanged(self) -> None:
+        """FileError when a file was written to since it was opened; costs a few microseconds.
+
+        A file that was replaced by another, or deleted, is no matter: its pages stay. One that was
+        written over has other bytes in them now, or none at its end, where a read ends the process.
+        """
+        for part in self._parts:
+            try:
+                now = state_of(os.stat(part.path))
+            except OSError:
+                continue
+            if now != part.state and now[:2] == part.state[:2]:
+                raise FileError(
+                    "this file was written to while the model was in use",
+                    where=part.path,
+                    expected=f"{part.state[2]:,} bytes, unchanged",
+                    got=f"{now[2]:,} bytes" if now[2] != part.state[2] else "other bytes",
+                    hint="load the model again; a file in use is replaced with mv, not with cp",
+                )
 
     def fingerprint(self) -> str:
         """64 hex digits that tell models apart without reading them whole.

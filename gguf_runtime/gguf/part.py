@@ -39,6 +39,7 @@ class Part:
     """A mapped file and what its header says; `data` is (size,) uint8, read-only."""
 
     path: Path
+    state: tuple[int, ...]  # see `state_of`
     map: mmap.mmap
     data: NDArray[np.uint8]
     order: Order
@@ -55,7 +56,7 @@ def open_part(
     path: Path, shard: int = 0, compiled: Compiled | None = None, foreign_order: bool = False
 ) -> Part:
     """Map and parse one file; FileError for whatever is wrong with it."""
-    mapped = _map(path)
+    mapped, state = _map(path)
     data = np.frombuffer(mapped, np.uint8)
     version, order = _version(path, data)
     if order == ">" and not foreign_order:
@@ -82,6 +83,7 @@ def open_part(
         )
     return Part(
         path=path,
+        state=state,
         map=mapped,
         data=data,
         order=order,
@@ -95,8 +97,13 @@ def open_part(
     )
 
 
-def _map(path: Path) -> mmap.mmap:
-    """The file's pages. Nothing that is no regular file is waited for: opening cannot block."""
+def state_of(status: os.stat_result) -> tuple[int, ...]:
+    """What tells whether a file is another one (the first two) or was written to (the rest)."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _map(path: Path) -> tuple[mmap.mmap, tuple[int, ...]]:
+    """The file's pages, and its state. Nothing that is no regular file is waited for: opening cannot block."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         _check_kind(path, os.stat(path).st_mode)  # opening a device may already do something
@@ -114,7 +121,7 @@ def _map(path: Path) -> mmap.mmap:
         if not head.startswith(MAGIC):
             kind, hint = identify(head, status.st_size)
             raise FileError(f"is {kind}", where=path, expected="a GGUF file", hint=hint)
-        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
+        return mmap.mmap(fd, 0, access=mmap.ACCESS_READ), state_of(status)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(f"cannot be read: {reason.lower()}", where=path) from None

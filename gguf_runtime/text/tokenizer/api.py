@@ -58,6 +58,7 @@ class Tokenizer:
         self._published = compat == "published"
         self._kind = kind(vocab, pre, self._published)
         self._bytes: dict[int, bytes] = {}
+        self._file: GGUFFile | None = None  # whose pages the vocabulary lies in
         self.n_vocab = len(vocab.pieces)
         self.bos_id = vocab.bos_id
         self.add_bos = self._kind.add_bos and self.bos_id is not None
@@ -85,7 +86,9 @@ class Tokenizer:
             from gguf_runtime.gguf import open_file
 
             source = open_file(source)
-        return cls(Vocab.from_metadata(source.metadata), pre, compat)
+        made = cls(Vocab.from_metadata(source.metadata), pre, compat)
+        made._file = source
+        return made
 
     @cached_property
     def eos_ids(self) -> tuple[int, ...]:
@@ -170,6 +173,7 @@ class Tokenizer:
                 raise RequestError(
                     "no such token", expected=f"0 to {self.n_vocab - 1:,}", got=f"{i:,}"
                 )
+            self._check_file()
             found = self._bytes[int(i)] = self._kind.piece(int(i))
         return b"" if not special and i in self._silent else found
 
@@ -227,8 +231,14 @@ class Tokenizer:
         for i in ids:
             yield pieces[i].decode("utf-8", "replace"), i
 
+    def _check_file(self) -> None:
+        """FileError where the file was written to since it was opened."""
+        if self._file is not None:
+            self._file.check_unchanged()
+
     def _encode(self, text: str, free: list[tuple[int, int]], exact: bool = False) -> list[int]:
         """`free`: the stretches of the text, ascending and apart, that are scaffolding."""
+        self._check_file()
         ids: list[int] = []
         done = 0
         for start, end, token in self._find(text, free):
