@@ -111,7 +111,8 @@ def begin(model: str | None, settings: Settings, wishes: Wishes) -> ExitCode:
         from gguf_runtime.cli.effective import show
 
         return show(terminal, model, settings)
-    refuse_without_template(model)
+    if settings.template is None:
+        refuse_without_template(model)
     talk = Talk(terminal, model, settings, wishes, old.options if old is not None else {})
     talk.lines = open_lines(terminal, _history(wishes), _words, talk.status)
     talk.saving = wishes.save and (talk.lines.interactive or old is not None)

@@ -137,6 +137,49 @@ StopId = Annotated[
         help="end at this token id; repeatable",
     ),
 ]
+StopOnLoop = Annotated[
+    bool,
+    typer.Option(
+        "--stop-on-loop",
+        rich_help_panel="answer",
+        help="end where the answer repeats itself word for word, eight times over",
+    ),
+]
+OnOverflow = Annotated[
+    Literal["stop", "error", "trim"] | None,
+    typer.Option(
+        "--on-overflow",
+        rich_help_panel="answer",
+        help="where the context is full: end the answer, fail with code 1, or drop the oldest turns;"
+        " trim shortens a prompt that is too long, too (default stop)",
+    ),
+]
+Think = Annotated[
+    Literal["on", "off", "auto"] | None,
+    typer.Option(
+        "--think",
+        rich_help_panel="answer",
+        help="reasoning before the answer; auto: as the chat template does (default auto)",
+    ),
+]
+ThinkBudget = Annotated[
+    int | None,
+    typer.Option(
+        "--think-budget",
+        metavar="N",
+        min=0,
+        rich_help_panel="answer",
+        help="tokens of reasoning at most; then it is ended",
+    ),
+]
+ShowThinking = Annotated[
+    bool,
+    typer.Option(
+        "--show-thinking",
+        rich_help_panel="output",
+        help="reasoning on stderr, though that is no terminal",
+    ),
+]
 
 # Sampling. None means: not asked for, so the model file's advice or the built-in value holds.
 Temperature = Annotated[
@@ -261,6 +304,24 @@ System = Annotated[
 ]
 
 # The prompt.
+Template = Annotated[
+    str | None,
+    typer.Option(
+        "--template",
+        metavar="NAME|FILE",
+        rich_help_panel="prompt",
+        help="a chat template in place of the model's own, for example chatml",
+    ),
+]
+TemplateArg = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--template-arg",
+        metavar="KEY=JSON",
+        rich_help_panel="prompt",
+        help="a variable of the chat template, for example 'effort=\"low\"'; repeatable",
+    ),
+]
 Files = Annotated[
     list[str] | None,
     typer.Option(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RECORD_VERSION = 1
 BEST = 5  # logits of each choice that are kept
+REPEATED = ("max_tokens", "stop", "stop_ids", "stop_on_loop", "think_budget")  # asked of the answer
 LOGITS_BYTES = 128 << 20  # most memory for logits at once
 
 Top = list[tuple[int, float]]
@@ -39,7 +40,7 @@ def make(
         request: options that were asked for, as `Model.stream` takes them.
         out: the Completion.
     """
-    asked = {k: v for k, v in request.items() if k in ("max_tokens", "stop", "stop_ids")}
+    asked = {k: v for k, v in request.items() if k in REPEATED}
     return {
         "record_version": RECORD_VERSION,
         "model": {

@@ -82,7 +82,7 @@ def _again(m: Model, told: dict[str, Any], settings: Settings) -> Any:
     """The Completion of the same request; one token more where the record ended by itself."""
     n = len(told["ids"]) + (told["finish_reason"] == "stop" and told["stop"] is None)
     options = settings.request() | {"max_tokens": n, "sample": told["sampling"].get("sample", 0)}
-    options.pop("max_time", None)
+    options["style"] = _style(m, told["prompt_ids"], options.pop("think_budget", None))
     session = m.session()
     stream = m.start(
         session,
@@ -93,6 +93,17 @@ def _again(m: Model, told: dict[str, Any], settings: Settings) -> Any:
     for _ in stream:
         pass
     return stream.result
+
+
+def _style(m: Model, ids: list[int], budget: int | None) -> Any:
+    """How the reply is read, where a budget of reasoning has a say in what is chosen."""
+    template = m.prompter.template
+    if budget is None or template is None:
+        return None
+    from gguf_runtime.engine.reply import style_of
+
+    rendered = b"".join(m.pieces(ids)).decode("utf-8", "replace")
+    return style_of(m.tokenizer, template.format, rendered, (), budget)
 
 
 def _compare(m: Model, told: dict[str, Any], out: Any, settings: Settings) -> dict[str, Any]:

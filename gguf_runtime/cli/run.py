@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -35,14 +35,6 @@ def run(
     ] = None,
     file: o.Files = None,
     messages: o.Messages = None,
-    on_overflow: Annotated[
-        Literal["error", "stop"],
-        typer.Option(
-            "--on-overflow",
-            rich_help_panel="answer",
-            help="when the context fills while answering: stop, or fail with code 1",
-        ),
-    ] = "stop",
     as_json: Annotated[
         bool,
         typer.Option("--json", rich_help_panel="output", help="one JSON object at the end"),
@@ -98,12 +90,14 @@ def run(
         raise UsageError("--json and --jsonl exclude each other")
     if samples > 1 and (record or profile):
         raise UsageError("--record and --profile take one answer, not -N")
+    if record and settings.on_overflow == "trim":
+        raise UsageError("--record and --on-overflow trim exclude each other")
     if settings.show_settings:
         from gguf_runtime.cli.effective import show
 
         return show(terminal, model, settings, raw=form.raw, as_json=as_json)
     writer = Writer(terminal, "json" if as_json else "jsonl" if as_jsonl else "text", model)
-    writer.number = sample
+    writer.number, writer.shows_thinking = sample, settings.show_thinking
     try:
         texts = None
         history = prompts.messages(messages)
@@ -122,9 +116,7 @@ def run(
                 from gguf_runtime.cli.samples import several
 
                 return several(writer, m, request, samples)
-            return answer(
-                writer, m, request, record=record, fail_on_overflow=on_overflow == "error"
-            )
+            return answer(writer, m, request, record=record)
     except (GGUFRuntimeError, UsageError) as e:
         writer.failed(e)
         raise

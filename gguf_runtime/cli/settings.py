@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ _SAMPLING = (
     *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
     *("presence_penalty", "frequency_penalty", "repeat_last_n", "seed"),
 )
+_ANSWER = ("max_tokens", "max_time", "on_overflow", "think_budget")
 _MACHINE = ("threads", "context", "cache_type", "precision", "max_memory", "nice", "seed")
 
 
@@ -61,17 +63,32 @@ class Settings(Choice):
     max_time: o.MaxTime = None
     stop: o.Stop = None
     stop_id: o.StopId = None
+    stop_on_loop: o.StopOnLoop = False
+    on_overflow: o.OnOverflow = None
+    think: o.Think = None
+    think_budget: o.ThinkBudget = None
+    show_thinking: o.ShowThinking = False
+    template: o.Template = None
+    template_arg: o.TemplateArg = None
     show_settings: o.ShowSettings = False
 
     def request(self) -> dict[str, Any]:
         """What was asked of an answer, as `Model.stream` and `Chat.stream` take it."""
         if self.stop and "" in self.stop:
             raise UsageError("--stop: the text is empty")
-        asked = {k: getattr(self, k) for k in (*_SAMPLING, "max_tokens", "max_time")}
+        asked = {k: getattr(self, k) for k in (*_SAMPLING, *_ANSWER)}
+        asked["stop_on_loop"] = self.stop_on_loop or None
+        asked["think"] = {"on": True, "off": False}.get(self.think or "")
+        asked["template_args"] = dict(map(_variable, self.template_arg or ())) or None
         asked["stop"] = list(self.stop) if self.stop else None
         asked["stop_ids"] = list(self.stop_id) if self.stop_id else None
         asked["speculate"] = False if self.no_speculate else None
         return {k: v for k, v in asked.items() if v is not None}
+
+    def machine(self) -> dict[str, Any]:
+        """What was asked of the machine and the model, as `load` takes it."""
+        given = {} if self.template is None else {"template": self.template}
+        return Choice.machine(self) | given
 
     def gave(self, name: str) -> bool:
         """Whether the command line itself gave a setting."""
@@ -109,6 +126,20 @@ class Form(Group):
             raise UsageError("--no-bos and --special need --raw")
         asked = {"raw": self.raw, "special": self.special}
         return {k: v for k, v in asked.items() if v} | ({"bos": False} if self.no_bos else {})
+
+
+def _variable(text: str) -> tuple[str, Any]:
+    """KEY=JSON."""
+    name, equals, value = text.partition("=")
+    try:
+        if not (equals and name):
+            raise ValueError
+        return name, json.loads(value)
+    except (ValueError, RecursionError):
+        raise UsageError(
+            "--template-arg: not KEY=JSON",
+            f"expected enable_thinking=false or name='\"text\"', got {text!r}",
+        ) from None
 
 
 @functools.cache

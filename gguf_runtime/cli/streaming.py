@@ -9,7 +9,7 @@ from gguf_runtime.cli import result
 from gguf_runtime.cli.load import pass_on
 from gguf_runtime.cli.terminal import OutputError
 from gguf_runtime.cli.writer import Writer
-from gguf_runtime.errors import ExitCode, RequestError
+from gguf_runtime.errors import ExitCode, GGUFRuntimeError
 
 if TYPE_CHECKING:
     from gguf_runtime import Model
@@ -21,37 +21,32 @@ def answer(
     request: dict[str, Any],
     *,
     record: str | None = None,
-    fail_on_overflow: bool = False,
 ) -> ExitCode:
     """Stream an answer, to its end or to Ctrl-C, and tell what it has to say about itself.
 
     Raises:
-        RequestError: the context is full, and that was to fail. KeyboardInterrupt: after what
-            there is was written.
+        what ended the answer, after what there is was written; KeyboardInterrupt too.
     """
     terminal = writer.terminal
     writer.start()
-    stream: Any = m.stream(**request)
+    stream: Any = m.stream(events=True, **request)
     stopped: BaseException | None = None
     try:
-        for piece in stream:
-            writer.piece(piece)
+        for kind, value in stream:
+            writer.event(kind, value)
     except KeyboardInterrupt as e:
         stopped = e
         stream.close()
     except OutputError:
         stream.close()
         raise
+    except GGUFRuntimeError:
+        writer.completion = stream.result
+        pass_on(terminal, stream.result.notices)
+        raise
     completion = stream.result
     writer.end_line()
     pass_on(terminal, getattr(completion, "notices", ()))
-    if completion.finish_reason == "context" and fail_on_overflow:
-        writer.completion = completion
-        raise RequestError(
-            "the context is full before the answer ended",
-            got=f"{getattr(m, 'context', 0):,} tokens",
-            hint="ask for more with --context, or take what fits with --on-overflow stop",
-        )
     writer.end(completion)
     if record is not None:
         from gguf_runtime.cli import record as records

@@ -59,6 +59,7 @@ class Terminal:
     strict: bool = False
     no_config: bool = False
     notices: list[Notice] = field(default_factory=list)
+    _thought: bool = False  # a line of reasoning is open on stderr
     _line: str = ""  # the progress line that stands on the terminal
     _task: str = ""
     _since: float = 0.0
@@ -98,6 +99,7 @@ class Terminal:
         """Part of the answer, shown at once; `styled`: made for the terminal, and clean already."""
         if self._line:
             self.clear()
+        self.end_thought()
         if sys.stdout is None:  # closed by the caller
             raise OutputError(OSError(errno.EBADF, "stdout is closed"))
         try:
@@ -114,6 +116,21 @@ class Terminal:
         """A line like those of `say`, of less weight."""
         self.say(self._paint(text, "2"))
 
+    def think(self, text: str, *, force: bool = False) -> None:
+        """Part of the reasoning, dimmed; where stderr is no terminal only with `force`."""
+        if not force and (self.quiet or not self.err_is_terminal):
+            return
+        if self._line:
+            self.clear()
+        self._thought = not text.endswith("\n")
+        self._emit(self._paint(clean(text) if self.err_is_terminal else text, "2"))
+
+    def end_thought(self) -> None:
+        """End the line of reasoning, if one is open."""
+        if self._thought:
+            self._thought = False
+            self._emit("\n")
+
     def say(self, text: str) -> None:
         """A line on stderr for people; `--quiet` drops it."""
         if not self.quiet:
@@ -122,8 +139,7 @@ class Terminal:
     def ask(self, text: str) -> None:
         """The beginning of a line that the person at the terminal completes."""
         self.clear()
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        self._emit(text)
 
     def notice(self, code: str, message: str) -> None:
         """Record a notice and show it; the same one only once."""
@@ -159,8 +175,7 @@ class Terminal:
     def clear(self) -> None:
         """Take the progress line off the terminal."""
         if self._line:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            self._emit("\r\x1b[K")
         self._line = self._task = ""
 
     def _line_is_due(self, done: int, total: int, now: float) -> bool:
@@ -173,17 +188,23 @@ class Terminal:
     def _draw(self, text: str) -> None:
         columns = _columns()
         self._line = text[: columns - 1]
-        sys.stderr.write(f"\r{self._line}\x1b[K")
-        sys.stderr.flush()
+        self._emit(f"\r{self._line}\x1b[K")
 
     def _err(self, text: str) -> None:
         if self._line:
             self.clear()
+        self.end_thought()
+        self._emit(text + "\n")
+
+    def _emit(self, text: str) -> None:
+        """Write to stderr, if anybody is there to read it."""
+        if sys.stderr is None:  # closed by the caller
+            return
         try:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(text)
             sys.stderr.flush()
-        except OSError:
-            return  # nobody is there to hear it
+        except (OSError, ValueError):
+            return
 
     @property
     def colors(self) -> bool:

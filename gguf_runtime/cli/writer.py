@@ -28,6 +28,7 @@ class Writer:
         self.model: Model | None = None
         self.completion: Any = None
         self.number = 0  # of the sample
+        self.shows_thinking = False  # though stderr is no terminal
         self._ends_line = True
         self._told = self._told_samples = 0
 
@@ -37,6 +38,15 @@ class Writer:
             facts = self._facts(None)
             self._event("start", schema_version=facts["schema_version"], model=facts["model"])
             self._notices()
+
+    def event(self, kind: str, value: Any) -> None:
+        """A part of the answer ("text"), of the reasoning before it, or a call of a tool ("tool")."""
+        if kind == "text":
+            self.piece(value)
+        elif self.form == "jsonl":
+            self._event("delta", **{"tool_call" if kind == "tool" else kind: value})
+        elif kind == "reasoning" and (self.shows_thinking or self.form == "text"):
+            self.terminal.think(value, force=self.shows_thinking)
 
     def piece(self, text: str) -> None:
         """A part of the answer."""
@@ -56,6 +66,7 @@ class Writer:
 
     def end(self, completion: Any) -> None:
         """The whole answer."""
+        self.terminal.end_thought()
         self.completion = completion
         if self.form == "text":
             self.end_line()

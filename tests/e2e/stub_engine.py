@@ -31,12 +31,12 @@ class Stream:
         self._pieces, self._reason, self._pause = pieces, reason, pause
         self._said: list[str] = []
         self._notices = notices
-        self.closed = False
+        self.closed = self.events = False
 
     def __iter__(self):
         for piece in self._pieces:
             self._said.append(piece)
-            yield piece
+            yield ("text", piece) if self.events else piece
             time.sleep(self._pause)
 
     def __enter__(self) -> Stream:
@@ -85,15 +85,18 @@ class Model:
     def __exit__(self, *exc: object) -> None:
         pass
 
-    def stream(self, **request: Any) -> Stream:
+    def stream(self, *, events: bool = False, **request: Any) -> Stream:
+        stream = self._stream(request)
+        stream.events = events
+        return stream
+
+    def _stream(self, request: dict[str, Any]) -> Stream:
         if request.get("prompt") == "too long":
             raise RequestError("the prompt is longer than the context", expected="64", got="99")
         if request.get("prompt") == "slow":
             return Stream(["word "] * 1000, "length", [], 0.05)
         if request.get("prompt") == "escape":
             return Stream(["a\x1b[31mb\x07\n"], "stop", [], 0)
-        if request.get("prompt") == "fill":
-            return Stream(["half an"], "context", [], 0)
         words = [f"{w} " for w in str(sorted(request.items())).split()]
         return Stream(words or [""], "stop", [], 0)
 

@@ -177,14 +177,6 @@ def test_a_notice_is_on_stderr_in_json_and_counts_when_strict():
     assert program("run", "noticing", "x", "--quiet").stderr == ""
 
 
-def test_a_full_context_is_a_reason_or_an_error():
-    done = program("run", "m", "fill", "--json")
-    assert (done.returncode, answer(done)["finish_reason"]) == (0, "context")
-    done = program("run", "m", "fill", "--on-overflow", "error")
-    assert done.returncode == 1
-    assert done.stdout == "half an\n"
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_keeps_what_was_said(number, code):
     with started("run", "m", "slow", "--jsonl") as process:
