@@ -44,6 +44,15 @@ COMMANDS = (
         ),
     ),
     Row(
+        "template",
+        "template.template",
+        "the prompt that a chat template makes of a conversation",
+        (
+            'gg template smollm2 "Hello" --system "Be brief."',
+            "gg template smollm2 --messages chat.json --ids",
+        ),
+    ),
+    Row(
         "inspect",
         "inspect.inspect",
         "what is in a model file, of any architecture",

@@ -59,7 +59,8 @@ def effective(model: str, settings: Settings, *, raw: bool = False) -> dict[str,
     check_isa()
     with open_file(resolve(model)) as file:
         advice = recommended(file.metadata)
-        templated = bool(file.metadata.get("tokenizer.chat_template")) and not raw
+        own = bool(file.metadata.get("tokenizer.chat_template"))
+        templated = (own or settings.template is not None) and not raw
         found = {f.name: _plain(f.name, f.default, settings) for f in fields(Settings)}
         found |= _sampling(settings, advice)
         found |= _machine(file, model, settings)

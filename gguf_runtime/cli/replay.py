@@ -80,7 +80,9 @@ def _name(told: dict[str, Any]) -> str:
 
 def _again(m: Model, told: dict[str, Any], settings: Settings) -> Any:
     """The Completion of the same request; one token more where the record ended by itself."""
-    n = len(told["ids"]) + (told["finish_reason"] == "stop" and told["stop"] is None)
+    n = len(told["ids"]) + (
+        told["finish_reason"] in ("stop", "tool_calls") and told["stop"] is None
+    )
     options = settings.request() | {"max_tokens": n, "sample": told["sampling"].get("sample", 0)}
     options["style"] = _style(m, told["prompt_ids"], options.pop("think_budget", None))
     session = m.session()
@@ -96,9 +98,9 @@ def _again(m: Model, told: dict[str, Any], settings: Settings) -> Any:
 
 
 def _style(m: Model, ids: list[int], budget: int | None) -> Any:
-    """How the reply is read, where a budget of reasoning has a say in what is chosen."""
+    """How the reply is read: stops look at its text alone, a budget at its reasoning."""
     template = m.prompter.template
-    if budget is None or template is None:
+    if template is None:
         return None
     from gguf_runtime.engine.reply import style_of
 

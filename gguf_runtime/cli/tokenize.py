@@ -11,7 +11,7 @@ from gguf_runtime.cli import options as o
 from gguf_runtime.cli import prompt as prompts
 from gguf_runtime.cli.parse import UsageError
 from gguf_runtime.cli.result import dumps
-from gguf_runtime.cli.terminal import current
+from gguf_runtime.cli.terminal import Terminal, current
 from gguf_runtime.hub.resolve import resolve
 
 
@@ -46,6 +46,15 @@ def tokenize(
         bool,
         typer.Option("--escape", rich_help_panel="prompt", help=r"read \n, \t, \xNN, \uNNNN"),
     ] = False,
+    chat: Annotated[
+        str | None,
+        typer.Option(
+            "--chat",
+            metavar="FILE",
+            rich_help_panel="prompt",
+            help="a conversation in JSON, as the chat template renders it",
+        ),
+    ] = None,
     ids: Annotated[
         bool, typer.Option("--ids", rich_help_panel="output", help="ids alone, on one line")
     ] = False,
@@ -64,6 +73,14 @@ def tokenize(
     if ids + count + as_json > 1:
         raise UsageError("--ids, --count and --json exclude each other")
     terminal = current()
+    if chat is not None:
+        if prompt is not None or file or no_bos or special or escape:
+            raise UsageError("--chat takes no other text, and no option of one")
+        from gguf_runtime.cli.template import render
+
+        _, found, pieces = render(terminal, model, prompts.messages(chat))
+        _print(terminal, found, pieces, ids=ids, count=count, as_json=as_json)
+        return
     text = prompts.gather(prompt, None, file or (), escape=escape)
     if text is None:
         raise UsageError("no text", 'give it: gg tokenize MODEL "The quick brown fox"')
@@ -72,14 +89,24 @@ def tokenize(
 
     tokenizer = Tokenizer.from_gguf(path)
     found = tokenizer.encode(text, add_special=not no_bos, parse_special=special)
+    pieces = [tokenizer.piece(i, special=True).decode("utf-8", "backslashreplace") for i in found]
+    _print(terminal, found, pieces, ids=ids, count=count, as_json=as_json)
+
+
+def _print(
+    terminal: Terminal,
+    found: list[int],
+    pieces: list[str],
+    *,
+    ids: bool,
+    count: bool,
+    as_json: bool,
+) -> None:
     if count:
         terminal.line(str(len(found)))
     elif ids:
         terminal.line(" ".join(map(str, found)))
     else:
-        pieces = [
-            tokenizer.piece(i, special=True).decode("utf-8", "backslashreplace") for i in found
-        ]
         if as_json:
             facts = {"schema_version": 1, "count": len(found), "ids": found, "pieces": pieces}
             terminal.line(dumps(facts))

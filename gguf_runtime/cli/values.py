@@ -46,6 +46,8 @@ def read(value: Any, param: Any, where: str) -> Any:
 def _convert(value: Any, kind: Any, param: Any, where: str) -> Any:
     choices = param.type_descriptor.choices
     if choices is not None:
+        if isinstance(value, bool) and {"on", "off"} <= set(choices):
+            value = "on" if value else "off"
         if value in choices:
             return value
         near = suggestion(str(value), [str(c) for c in choices])

@@ -178,8 +178,15 @@ class Tokenizer:
         return b"" if not special and i in self._silent else found
 
     def token(self, text: str) -> int | None:
-        """The id whose piece is this text, if it is one token; texts rarely merge to it."""
-        return self._kind.index.ids.get(text.encode())
+        """The id of the token with this name, control tokens before others; None without."""
+        raw = text.encode()
+        found = self._special_by_text.get(raw)
+        return self._kind.index.ids.get(raw) if found is None else found
+
+    @cached_property
+    def _special_by_text(self) -> dict[bytes, int]:
+        pieces = self._kind.index.pieces
+        return {pieces[i]: i for i in sorted({*self._special_ids, *self.control_ids})}
 
     def is_control(self, i: int) -> bool:
         """Whether the id is printed only on request."""

@@ -160,3 +160,13 @@ def test_a_tokenizer_opens_from_a_path(model_path):
     tokenizer = Tokenizer.from_gguf(str(model_path("smollm2")))
 
     assert tokenizer.decode(tokenizer.encode("Hello")) == b"Hello"
+
+
+def test_a_token_is_found_by_its_name_whatever_its_type(model_tokenizer):
+    tokenizer = model_tokenizer("smollm2")
+    for i in (1, 2, 100, 5000):
+        name = tokenizer.piece(i, special=True).decode()
+        if " " not in name:  # a name is spelled as the file spells it
+            assert tokenizer.token(name) == i
+    assert tokenizer.token("<|im_end|>") == 2
+    assert tokenizer.token("<|no such token|>") is None
