@@ -25,7 +25,7 @@ ARM64_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gguf-runtime-arm64
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup run chat test check bench-peers bench-kernels bench-busy bench-start bench-reuse bench-all \
+.PHONY: help setup run chat test check docs bench-peers bench-kernels bench-busy bench-start bench-reuse bench-all \
 	test-arm test-avx512 test-exact fuzz-long asm loc models
 
 help: ## list the targets
@@ -70,11 +70,15 @@ models: $(VENV)/.ready ## pull the models that the tests need
 test: $(VENV)/.ready-test models ## set everything up and run the tests (PYTEST_ARGS=)
 	@$(PY) -m pytest -m 'not slow' $(PYTEST_ARGS)
 
-check: $(VENV)/.ready-dev ## format, lint, types, file sizes
+check: $(VENV)/.ready-dev ## format, lint, types, file sizes, generated pages
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(PY) bench/loc.py --check
+	@$(PY) docs/cli.py --check
+
+docs: $(VENV)/.ready ## write the pages that are made from the program
+	@$(PY) docs/cli.py
 
 bench-peers: $(VENV)/.ready models ## speed beside the C++ engines, interleaved in one run
 	@$(PY) bench/peers.py $(BENCH_ARGS)

@@ -35,19 +35,28 @@ SHOWN = 200  # characters of a value from a file that a message repeats
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller."""
+    """What the process tells its caller, and in words."""
 
-    DONE = 0
-    REQUEST = 1
-    USAGE = 2
-    MODEL = 3
-    MACHINE = 4
-    DOWNLOAD = 5
-    NOT_CLEAN = 6
-    OUTPUT = 7
-    INTERNAL = 70
-    INTERRUPTED = 130
-    TERMINATED = 143
+    DONE = 0, "done, also when cut by length, context or time: see finish_reason"
+    REQUEST = 1, "the request failed"
+    USAGE = 2, "wrong usage"
+    MODEL = 3, "the model cannot be used: missing, damaged, unsupported"
+    MACHINE = 4, "this machine cannot do it: memory, instruction set"
+    DOWNLOAD = 5, "network or download"
+    NOT_CLEAN = 6, "finished, not clean: error lines, notices with --strict, a replay that differs"
+    OUTPUT = 7, "the output cannot be written"
+    INTERNAL = 70, "internal fault"
+    INTERRUPTED = 130, "stopped by SIGINT (Ctrl-C); what was said is written"
+    TERMINATED = 143, "stopped by SIGTERM; what was said is written"
+
+    words: str
+
+    def __new__(cls, number: int, words: str = "") -> ExitCode:
+        """A code with its words."""
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.words = words
+        return code
 
 
 class GGUFRuntimeError(Exception):

@@ -99,6 +99,15 @@ COMMANDS = (
         "what this machine is, what was chosen, and why",
         ("gg doctor", "gg doctor --selftest"),
     ),
+    Row(
+        "completion",
+        "completion.completion",
+        "a script that completes commands, options and models in a shell",
+        (
+            'eval "$(gg completion bash)"',
+            "gg completion fish > ~/.config/fish/completions/gg.fish",
+        ),
+    ),
 )
 
 

@@ -12,9 +12,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from gguf_runtime.cli.terminal import OutputError, Terminal, start
 from gguf_runtime.errors import ExitCode, GGUFRuntimeError
+
+if TYPE_CHECKING:
+    from typer.core import TyperCommand
 
 EXAMPLES = """examples:
   gg run smollm2 "Why is the sky blue?"
@@ -121,9 +125,16 @@ def _run(commands: Sequence[Row], args: list[str], terminal: Terminal) -> ExitCo
 
     if row is None:
         raise _unknown(args[0], list(by_name), program)
+    return parse.call(load_command(row), program, args[1:], terminal)
+
+
+def load_command(row: Row) -> TyperCommand:
+    """Import a command's module and read its parameters."""
+    from gguf_runtime.cli import parse
+
     module, function = row.target.rsplit(".", 1)
     body = getattr(importlib.import_module(f"gguf_runtime.cli.{module}"), function)
-    return parse.call(parse.build(row.name, body, row.examples), program, args[1:], terminal)
+    return parse.build(row.name, body, row.examples)
 
 
 def _unknown(word: str, names: list[str], program: str) -> Exception:

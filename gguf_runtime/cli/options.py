@@ -211,7 +211,7 @@ TopP = Annotated[
         min=0,
         max=1,
         rich_help_panel="sampling",
-        help="keep the likeliest that make up this much (default 0.95)",
+        help="keep the likeliest that together have this probability (default 0.95)",
     ),
 ]
 MinP = Annotated[

@@ -151,4 +151,4 @@ def table() -> dict[str, Any]:
         """Take the settings."""
 
     body.__annotations__["settings"] = Settings
-    return {str(p.name): p for p in parse.parameters(body)}
+    return {str(p.name): p for p in parse.parameters(body) if p.name != "show_settings"}
