@@ -16,6 +16,7 @@ from weakref import ref
 from gguf_runtime.engine.completion import Completion
 from gguf_runtime.engine.messages import Message, write_messages
 from gguf_runtime.engine.prompt import after
+from gguf_runtime.engine.rounds import ROUNDS, Confirm, Rounds
 from gguf_runtime.engine.stream import Stream
 from gguf_runtime.engine.turn import NOTHING, Turn
 from gguf_runtime.engine.turn import OPTIONS as TURN_OPTIONS
@@ -24,6 +25,7 @@ from gguf_runtime.errors import RequestError, show
 if TYPE_CHECKING:
     from gguf_runtime.engine.model import Model
     from gguf_runtime.engine.prompt import Segment
+    from gguf_runtime.engine.tools import Toolbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +45,29 @@ class Chat:
     """
 
     def __init__(
-        self, model: Model, system: str | None = None, messages: Sequence[Message] = ()
+        self,
+        model: Model,
+        system: str | None = None,
+        messages: Sequence[Message] = (),
+        *,
+        tools: Any = (),
+        confirm: Confirm | None = None,
+        max_rounds: int = ROUNDS,
     ) -> None:
         model.backend.turn()  # refused where the model is closed
         self._model = model
         self._places: list[_Place] = []
+        self._tools = toolbox(tools)
+        self._confirm, self._max_rounds = confirm, max_rounds
         self._turn = NOTHING  # what was asked of the template last
         self._closed = False
-        self._stream: ref[Stream] | None = None
+        self._stream: ref[Stream | Rounds] | None = None
         self._asked: Message | None = None  # whose turn is not over
         self.messages: list[Message] = [dict(m) for m in messages]
         if system is not None:
             self.messages.insert(0, {"role": "system", "content": system})
 
-    def send(self, text: str, **options: Any) -> Completion:
+    def send(self, text: str | None, **options: Any) -> Completion:
         """One turn, to its end. Options are those of `Model.complete`."""
         stream = self.stream(text, **options)
         for _ in stream:
@@ -64,9 +75,12 @@ class Chat:
         return stream.result
 
     def stream(
-        self, text: str, *, events: bool = False, profile: bool = False, **options: Any
-    ) -> Stream:
+        self, text: str | None, *, events: bool = False, profile: bool = False, **options: Any
+    ) -> Stream | Rounds:
         """One turn, as it comes; the answer before it is ended, if it was not.
+
+        Without a text the conversation is answered as it stands: after the result of a tool, say.
+        Tools of the conversation that are functions are called, and answers follow until none is.
 
         A turn that is stopped stays in the conversation with what it said, unless it was stopped
         before the message was read, or failed.
@@ -75,22 +89,43 @@ class Chat:
             RequestError: the conversation does not fit the context any more, or an option is
                 wrong; the message is then not part of the conversation.
         """
-        if not isinstance(text, str):
+        if text is not None and not isinstance(text, str):
             raise RequestError("a message is a text", got=show(text))
         self._refuse_closed()
         self._end_stream()
+        if self._tools is not None:
+            options.setdefault("tools", self._tools.schemas)
         turn = _turn(options)
         self._model.request(templated=True, **options)  # refused before anything is changed
         self._settle()
+        calls = self._tools is not None
+        first = self._ask(text, turn, options, events or calls, profile)
+        stream: Stream | Rounds = first
+        if self._tools is not None:
+            stream = Rounds(
+                first,
+                lambda: self._ask(None, turn, options, True, profile),
+                self.messages,
+                self._tools,
+                confirm=self._confirm,
+                most=self._max_rounds,
+                events=events,
+            )
+        self._stream = ref(stream)
+        return stream
+
+    def _ask(
+        self, text: str | None, turn: Turn, options: dict[str, Any], events: bool, profile: bool
+    ) -> Stream:
+        """The stream of an answer to a message, or to the conversation as it stands."""
         self._asked = message = {"role": "user", "content": text}
         try:
-            self.messages.append(message)
-            stream = self._begin(message, turn, options, events, profile)
+            if text is not None:
+                self.messages.append(message)
+            return self._begin(message, turn, options, events, profile)
         except BaseException:
             self._settle()
             raise
-        self._stream = ref(stream)
-        return stream
 
     def undo(self) -> str:
         """Take back the last message and its answer; returns the message.
@@ -164,6 +199,8 @@ class Chat:
         twin._model, twin._closed = self._model, self._closed
         twin._places, twin._turn = list(self._places), self._turn
         twin._stream = twin._asked = None
+        twin._tools, twin._confirm = self._tools, self._confirm
+        twin._max_rounds = self._max_rounds
         twin.messages = [dict(m) for m in self.messages]
         return twin
 
@@ -263,6 +300,15 @@ class Chat:
         )
 
 
+def toolbox(tools: Any) -> Toolbox | None:
+    """The tools of a conversation, None without."""
+    if not tools and isinstance(tools, list | tuple):
+        return None
+    from gguf_runtime.engine.tools import Toolbox
+
+    return Toolbox(tools)
+
+
 def _turn(options: dict[str, Any]) -> Turn:
     """What is asked of the template, taken out of the options of a request."""
     return Turn.of(**{k: options.pop(k) for k in TURN_OPTIONS if k in options})
@@ -273,6 +319,15 @@ def _answer(out: Completion) -> Message:
     message: Message = {"role": "assistant", "content": out.text}
     if out.reasoning:
         message["reasoning_content"] = out.reasoning
+    if out.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": c["id"],
+                "type": "function",
+                "function": {k: c[k] for k in ("name", "arguments")},
+            }
+            for c in out.tool_calls
+        ]
     if out.finish_reason == "interrupted":
         message["interrupted"] = True
     return message

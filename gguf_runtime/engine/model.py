@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gguf_runtime.arch.table import check_role
 from gguf_runtime.engine.batch import Batch, Item
 from gguf_runtime.engine.chat import Chat
+from gguf_runtime.engine.checks import whole
 from gguf_runtime.engine.generate import Generation
 from gguf_runtime.engine.given import prompter_of
 from gguf_runtime.engine.info import read_info
@@ -27,6 +28,7 @@ from gguf_runtime.engine.opening import (
 )
 from gguf_runtime.engine.overflow import Trimmer
 from gguf_runtime.engine.request import Defaults, Request, recommended
+from gguf_runtime.engine.rounds import ROUNDS, Confirm
 from gguf_runtime.engine.scheduler import Scheduler
 from gguf_runtime.engine.session import Session, refuse_nan
 from gguf_runtime.engine.sizing import Context, MemoryPlan
@@ -305,6 +307,9 @@ class Model:
         messages: Sequence[Mapping[str, Any]] = (),
         *,
         load: str | os.PathLike[str] | None = None,
+        tools: Sequence[Any] = (),
+        confirm: Confirm | None = None,
+        max_rounds: int = ROUNDS,
     ) -> Chat:
         """A conversation that reads only what is new in each turn.
 
@@ -312,6 +317,10 @@ class Model:
             system: its system message.
             messages: what was said before.
             load: a file of `Chat.save`, whose messages come before those.
+            tools: functions that the model may call, or schemas of such; functions are called, and
+                their results read, until an answer calls none.
+            confirm: asked with each call before it is made; False declines it.
+            max_rounds: answers of a turn whose calls are made.
 
         Raises:
             RequestError: the model has no chat template, or the file holds no conversation.
@@ -319,7 +328,9 @@ class Model:
         """
         self.prompter.refuse_without_template()
         past = read_messages(load) if load is not None else []
-        return Chat(self, system, [*past, *(dict(m) for m in messages)])
+        said = [*past, *(dict(m) for m in messages)]
+        most = whole("max_rounds is outside its range", max_rounds, 0)
+        return Chat(self, system, said, tools=tools, confirm=confirm, max_rounds=most)
 
     def request(self, *, templated: bool, **options: Any) -> Request:
         """Options of a request made whole; RequestError names one that is unknown or wrong."""

@@ -6,8 +6,7 @@ block of reasoning stands before the answer.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -115,23 +114,9 @@ NOTHING = Turn()
 
 
 def checked_tools(tools: Any) -> tuple[Any, ...]:
-    """Tools as the wire has them: {"type": "function", "function": {name, description, parameters}}."""
-    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
-        raise RequestError("tools are a list", got=show(tools))
-    out = []
-    for k, tool in enumerate(tools):
-        if isinstance(tool, Mapping) and isinstance(tool.get("name"), str):
-            tool = {"type": "function", "function": dict(tool)}
-        function = tool.get("function") if isinstance(tool, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise RequestError(
-                f"tool {k} is no schema of a function",
-                expected='{"type": "function", "function": {"name": …, "parameters": …}}',
-                got=show(tool),
-            )
-        try:
-            json.dumps(tool)
-        except (TypeError, ValueError, RecursionError) as e:
-            raise RequestError(f"tool {k} is no JSON: {e}") from None
-        out.append(tool)
-    return tuple(out)
+    """Schemas of tools, as the wire has them."""
+    if not tools and isinstance(tools, list | tuple):
+        return ()
+    from gguf_runtime.engine.tools import tools_of
+
+    return tuple(tool.schema for tool in tools_of(tools))

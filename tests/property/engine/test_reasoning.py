@@ -184,7 +184,7 @@ def test_variables_reach_the_template(thinker):
         ({"think_budget": -1}, "think_budget is outside its range"),
         ({"template_args": [1]}, "template_args are names and values"),
         ({"tools": {"name": "f"}}, "tools are a list"),
-        ({"tools": ["f"]}, "tool 0 is no schema of a function"),
+        ({"tools": ["f"]}, "tool 0 is no function and no schema"),
         ({"tools": [{"name": "f", "parameters": {1, 2}}]}, "tool 0 is no JSON"),
     ],
 )
