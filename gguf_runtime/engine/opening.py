@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gguf_runtime.arch.table import load as load_arch
 from gguf_runtime.cache.pool import Cache, plan_cache
-from gguf_runtime.engine.backend import Backend, ExactBackend, KernelBackend
+from gguf_runtime.engine.backend import Backend, KernelBackend
 from gguf_runtime.engine.border import BORDER
 from gguf_runtime.engine.checks import one_of
 from gguf_runtime.engine.completion import Notice
@@ -146,6 +146,7 @@ def open_backend(
         )
     n_threads = default_threads(threads)
     if exact_arithmetic():
+        from gguf_runtime.engine.exact_backend import ExactBackend
         from gguf_runtime.graph.exact import Exact
 
         limit = context if isinstance(context, int) else trained
