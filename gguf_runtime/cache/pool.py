@@ -80,7 +80,8 @@ class Cache:
 
     Args:
         limit_bytes: memory of all pages together at most; None: no limit.
-        usual_bytes: memory up to which pages are added before `evict` is asked; None: the limit.
+        usual_bytes: memory up to which pages are added before `evict` is asked; None: the limit. Where
+            several sequences take more, what is kept may still have what is usual beside one.
     """
 
     def __init__(
@@ -133,13 +134,13 @@ class Cache:
         Raises:
             MachineError: the memory that the cache may have is used up.
         """
-        usual = self.limit_bytes if self.usual_bytes is None else self.usual_bytes
         self.begin()  # so that what is counted is right
         self.end()
         for g, arena in enumerate(self.arenas):
             while wanted(g) > arena.free:
+                lacking = (wanted(g) - arena.free) * arena.page_bytes
                 self.begin()
-                grown = self._grow(g, wanted, usual)
+                grown = self._grow(g, wanted, self._usual(lacking))
                 self.end()
                 if grown or self.evict():
                     continue
@@ -148,6 +149,23 @@ class Cache:
                 self.end()
                 if not grown:
                     raise self._full(g, wanted)
+
+    def _usual(self, lacking: int) -> int | None:
+        """Memory up to which pages are added before anything that is kept goes."""
+        usual, limit = self.usual_bytes, self.limit_bytes
+        if usual is None or self.memory_bytes + lacking <= usual:
+            return limit if usual is None else usual
+        in_use = 0
+        for g, arena in enumerate(self.arenas):
+            pages: set[int] = set()
+            for r in self._sequences:
+                s = r()
+                if s is not None and not s.kept:
+                    pages.update(s.pages[g])
+            in_use += len(pages - {GONE}) * arena.page_bytes
+        beside = max(0, usual - self.plan.bytes_for(self.n_ctx, self.n_batch))
+        usual = max(usual, in_use + lacking + beside)
+        return usual if limit is None else min(limit, usual)
 
     def _grow(self, group: int, wanted: Callable[[int], int], limit: int | None) -> bool:
         """Memory for free pages that lack, in part at least; free pages of others may lose theirs."""
@@ -216,6 +234,7 @@ class Sequence:
         self._cache = cache
         n = n_pages(cache.n_ctx)
         self.length = 0
+        self.kept = False  # for prompts that begin alike; nobody is using it
         self.pages: list[list[int]] = [[] for _ in cache.arenas]
         self.tables: list[I64] = [np.zeros(n, np.int64) for _ in cache.arenas]
         self.addresses: list[int] = [int(t.ctypes.data) for t in self.tables]

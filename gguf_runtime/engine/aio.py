@@ -112,36 +112,41 @@ class AsyncStream:
         return self
 
     async def __anext__(self) -> Any:
-        generation = self._generation
         try:
-            while not self._pieces and not generation.done:
-                if not self._begun:
-                    self._begun = True
-                    generation.join()
-                    self._conductor.follow(generation)
-                job = generation.job
-                paused = job.paused
-                events = generation.take()
-                if paused or generation.done or generation.job is not job:
-                    self._conductor.go_on()
-                if events is None and not generation.done:
-                    await self._bell.rung()
-                for event in events or ():
-                    if self._events:
-                        self._pieces.append(event)
-                    elif event[0] == "text":
-                        self._pieces.append(event[1])
+            while not self._pieces and self._take():
+                await self._bell.rung()
         except BaseException:  # cancelled, say
             self.close()
             raise
         if self._pieces and not self._closed:
             return self._pieces.popleft()
         self.close()
-        job = generation.job
+        job = self._generation.job
         if job.error is not None:
             error, job.error = job.error, None
             raise error
         raise StopAsyncIteration
+
+    def _take(self) -> bool:
+        """Collect what can be given; whether there is nothing yet and more to come."""
+        generation = self._generation
+        if not self._begun:
+            self._begun = True
+            generation.join()
+            self._conductor.follow(generation)
+        while not self._pieces and not generation.done:
+            paused = generation.job.paused
+            events = generation.take()
+            if paused:
+                self._conductor.go_on()
+            if events is None and not generation.job.ready:
+                return True
+            for kind, value in events or ():
+                if self._events:
+                    self._pieces.append((kind, value))
+                elif kind == "text":
+                    self._pieces.append(value)
+        return False
 
     def close(self) -> None:
         """Stop here; idempotent, and waits for nothing."""

@@ -161,6 +161,7 @@ class Backend(ABC):
         n = min(len(ids), sequence.length)
         if self._tree is not None and n and sequence.resumable(n):
             copy = sequence.fork()
+            copy.kept = True
             copy.truncate(n)
             self._tree.keep(ids[:n], copy)
 
