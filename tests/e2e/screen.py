@@ -17,10 +17,56 @@ from pathlib import Path
 from typing import Any
 
 import pyte
+from wcwidth import wcwidth
 
-HANG_S = 12  # until which a text has to show up, on a machine that does other things
+HANG_S = 120  # until which a text has to show up, on a machine that does other things
 STUB = str(Path(__file__).with_name("stub_engine.py"))
+SHOWN = 40  # rows of an error
 PASTE = ("\x1b[200~", "\x1b[201~")
+
+
+class Emulator(pyte.HistoryScreen):
+    """What pyte lacks: joiners stay with their characters, and a new width wraps the old rows."""
+
+    def draw(self, data: str) -> None:
+        """Show characters; those without a width go into the cell before."""
+        for part in re.split("([\u200b-\u200d\ufe00-\ufe0f])", data):
+            if len(part) == 1 and wcwidth(part) == 0:
+                row, x = self.buffer[self.cursor.y], self.cursor.x - 1
+                while x > 0 and not row[x].data:
+                    x -= 1
+                row[x] = row[x]._replace(data=row[x].data + part)
+            else:
+                super().draw(part)
+
+    def reflow(self, lines: int, columns: int) -> None:
+        """Another size: rows that are too long go on in the next, as most terminals have it."""
+        y = len(self.history.top) + self.cursor.y
+        rows = [*self.history.top, *(self.buffer[k] for k in range(self.cursor.y + 1))]
+        new: list[list[Any]] = []
+        for k, row in enumerate(rows):
+            cells = [
+                row[x] for x in range(max((c for c in row if row[c].data != " "), default=-1) + 1)
+            ]
+            if k == y:
+                cells += [self.default_char] * (self.cursor.x - len(cells))
+            new += [cells[x : x + columns] for x in range(0, max(len(cells), 1), columns)]
+        x = len(new[-1])
+        self.history.top.clear()
+        self.buffer.clear()
+        super().resize(lines, columns)
+        for cells in new[:-lines]:
+            self.history.top.append(_row(cells, self.default_char))
+        for k, cells in enumerate(new[-lines:]):
+            self.buffer[k] = _row(cells, self.default_char)
+        self.cursor.y, self.cursor.x = min(len(new), lines) - 1, x
+        self.dirty.update(range(lines))
+
+
+def _row(cells: list[Any], blank: Any) -> Any:
+    row = pyte.screens.StaticDefaultDict(blank)
+    row.update(enumerate(cells))
+    return row
 
 
 class Screen:
@@ -31,7 +77,7 @@ class Screen:
     ) -> None:
         self.raw = b""
         self.code: int | None = None
-        self.screen = pyte.HistoryScreen(columns, rows, history=100_000, ratio=0.001)
+        self.screen = Emulator(columns, rows, history=100_000, ratio=0.001)
         self._stream = pyte.ByteStream(self.screen)
         environment = os.environ | {"TERM": "xterm-256color"} | env
         for name in ("NO_COLOR", "COLUMNS", "LINES", "VISUAL", "EDITOR"):
@@ -63,7 +109,7 @@ class Screen:
 
     def resize(self, columns: int, rows: int) -> None:
         """Another size of the window."""
-        self.screen.resize(rows, columns)
+        self.screen.reflow(rows, columns)
         self._size(columns, rows)
 
     def interrupt(self) -> None:
@@ -90,6 +136,10 @@ class Screen:
         """Wait for words (a regular expression) in the rows from `since` on."""
         return self._wait(lambda: re.search(words, "\n".join(self.lines()[since:]), re.M), words)
 
+    def seen(self, condition: Any) -> None:
+        """Wait until something holds of what a person sees."""
+        self._wait(condition, "what was waited for")
+
     def prompt(self, since: int = 0) -> int:
         """Wait for the empty line in which a message is typed; the number of its row."""
         self._wait(lambda: self._at_prompt(since), "the prompt")
@@ -109,7 +159,7 @@ class Screen:
                 self.code = os.waitstatus_to_exitcode(status)
                 while self.pump(0):
                     pass
-        assert self.code is not None, f"it goes on:\n{self.text()}"
+        assert self.code is not None, "it goes on:\n" + "\n".join(self.lines()[-SHOWN:])
         return self.code
 
     # ---- how -----------------------------------------------------------------------------------
@@ -126,14 +176,14 @@ class Screen:
         self._stream.feed(data)
         return bool(data)
 
-    def _wait(self, seen: Any, words: str) -> Any:
+    def _wait(self, condition: Any, words: str) -> Any:
         deadline = time.monotonic() + HANG_S
         while time.monotonic() < deadline:
-            found = seen()
+            found = condition()
             if found:
                 return found
             self.pump(0.2)
-        raise AssertionError(f"{words} never came:\n{self.text()}")
+        raise AssertionError(f"{words} never came:\n" + "\n".join(self.lines()[-SHOWN:]))
 
     def _at_prompt(self, since: int) -> bool:
         row = self.screen.display[self.screen.cursor.y].rstrip()

@@ -101,6 +101,7 @@ class Model:
         return Stream(words or [""], "stop", [], 0)
 
     def chat(self, system: str | None = None, messages: Any = ()) -> Chat:
+        self.context = 1 << 20
         return Chat(system, messages)
 
     def request(self, *, templated: bool, **options: Any) -> Any:
@@ -139,6 +140,10 @@ class Chat:
         pause = 0.0
         if text.startswith("slow"):
             pieces, pause = ["word "] * 1000, 0.05
+        elif text == "hostile":
+            pieces = ["\x1b[31mred\x1b]0;title\x07", ", bell\x07\x9b\x08"]
+        elif text.startswith("say-slowly "):
+            pieces, pause = re.findall(r"(?s).{1,7}", text[11:]), 0.01
         elif text.startswith("say "):
             pieces, pause = re.findall(r"(?s).{1,7}", text[4:]), 0.002
         else:

@@ -20,7 +20,7 @@ OTHER_NAMES = {
     "max_new_tokens": "max_tokens",
     "stop_id": "stop_ids",
 }
-NOT_HERE = ("self", "templated", "reuse", "sample", "style")  # what a conversation decides
+NOT_HERE = ("self", "templated", "reuse", "sample", "style", "tools")  # what a conversation decides
 UNSET = ("default", "none")
 
 

@@ -6,6 +6,7 @@ was said, raw; how it looked on the screen is not.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -18,6 +19,7 @@ from gguf_runtime.engine.messages import Message, checked, read_json, write_json
 from gguf_runtime.errors import FileError, GGUFRuntimeError, RequestError
 
 FORMAT = 1
+LEFT_S = 3600  # after which an unfinished file belongs to nobody
 LISTED = 50  # conversations that a list shows
 ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
@@ -77,6 +79,7 @@ class Store:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
+        self._tidied = False
 
     @property
     def folder(self) -> Path:
@@ -101,7 +104,7 @@ class Store:
 
     def save(self, conversation: Conversation) -> bool:
         """Write it. False: another program wrote to it meanwhile, so this one got a new name."""
-        private_dir(self.folder)
+        self._tidy()
         path = self.path(conversation)
         moved = _stamp(path) != conversation._written
         if moved:
@@ -122,6 +125,17 @@ class Store:
         write_json(path, value)
         conversation._written = _stamp(path)
         return not moved
+
+    def _tidy(self) -> None:
+        """Make the folder; once, take away what killed programs left behind."""
+        folder = private_dir(self.folder)
+        if self._tidied:
+            return
+        self._tidied = True
+        for path in folder.glob(".*.tmp"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > LEFT_S:
+                    path.unlink()
 
     def load(self, wanted: str | None = None) -> Conversation:
         """The latest, or that whose id this is or ends with.

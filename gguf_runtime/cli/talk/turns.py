@@ -145,14 +145,13 @@ def _make_room(talk: Talk, text: str) -> bool:
     messages = talk.chat.messages
     begins = [k for k, m in enumerate(messages) if m["role"] == "user"]
     new = len(talk.model.tokenize(text))
-    terminal.notice("context-full", f"the message does not fit: the context has {limit:,} tokens")
-    terminal.notices.pop()  # said each time
     for k in begins[1:] + ([len(messages)] if begins else []):
         left = messages[: begins[0]] + messages[k:]
         size = _size(talk, left)
         if size + new <= limit * (1 - ROOM):
             n = sum(m["role"] == "user" for m in messages[:k])
             words = f"drop the {n} oldest turns" if n > 1 else "drop the oldest turn"
+            terminal.say(f"the message does not fit into the context of {limit:,} tokens")
             terminal.ask(f"{words} ({talk.tokens() - size:,} tokens) and send it? [y/N] ")
             if not agreed():
                 terminal.say("nothing was dropped; /clear begins anew, /undo takes turns back")
