@@ -48,6 +48,15 @@ NoSave = Annotated[
         "--no-save", rich_help_panel="output", help="write nothing: no conversation, no history"
     ),
 ]
+Tools = Annotated[
+    str | None,
+    typer.Option(
+        "--tools",
+        metavar="FILE.py",
+        rich_help_panel="prompt",
+        help="functions that the model may call; each call is asked about first",
+    ),
+]
 PlainText = Annotated[
     bool,
     typer.Option(
@@ -67,6 +76,7 @@ def chat(
     listed: Listed = False,
     no_save: NoSave = False,
     plain: PlainText = False,
+    tools: Tools = None,
 ) -> ExitCode:
     """A conversation; each turn reads only the tokens that are new.
 
@@ -80,7 +90,7 @@ def chat(
     terminal = current()
     if listed:
         return show_list(terminal)
-    wishes = Wishes(plain, not no_save)
+    wishes = Wishes(plain, not no_save, tools=tools)
     if resume or fork:
         if which is None and model is not None and ID.fullmatch(model):
             model, which = None, model

@@ -34,6 +34,9 @@ NO_SWITCH = Notice(
 LEAST = Notice(
     "no-think-switch", "this model's reasoning cannot be switched off; it is set to the least level"
 )
+NO_TOOLS = Notice(
+    "no-tools", "this model's chat template knows no tools; the model is not told of any"
+)
 RAW = Notice("raw", "without a chat template there is no reasoning and there are no tools")
 
 SWITCHES = ("enable_thinking", "thinking")
@@ -96,7 +99,9 @@ class Turn:
     def notices(self, template: Template, form: Format) -> tuple[Notice, ...]:
         """What has to be said about it."""
         found = []
-        names = template.variables if self.think is not None else frozenset()
+        names = template.variables if self.think is not None or self.tools else frozenset()
+        if self.tools and "tools" not in names:
+            found.append(NO_TOOLS)
         if self.think is not None and not any(n in names for n in SWITCHES):
             if LEVEL in names:
                 if not self.think and "no_think" not in template.source:

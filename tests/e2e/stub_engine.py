@@ -100,9 +100,13 @@ class Model:
         words = [f"{w} " for w in str(sorted(request.items())).split()]
         return Stream(words or [""], "stop", [], 0)
 
-    def chat(self, system: str | None = None, messages: Any = ()) -> Chat:
+    def chat(
+        self, system: str | None = None, messages: Any = (), tools: Any = (), confirm: Any = None
+    ) -> Chat:
         self.context = 1 << 20
-        return Chat(system, messages)
+        chat = Chat(system, messages)
+        chat.tools, chat.confirm = {t.name: t.function for t in tools}, confirm
+        return chat
 
     def request(self, *, templated: bool, **options: Any) -> Any:
         n_vocab, end_ids = self.info.n_vocab, frozenset([0])
@@ -134,6 +138,8 @@ class Chat:
         return sum(len(m["content"].split()) for m in self.messages)
 
     def stream(self, text: str, *, events: bool = False, **request: Any) -> Stream:
+        if text.startswith("call "):
+            return CallStream(self, text, events)
         if text == "too long":
             raise RequestError("the conversation is much longer than it may be")
         self.messages.append({"role": "user", "content": text})
@@ -162,6 +168,35 @@ class Chat:
         return completion("", "length", self.tokens, 0)
 
     def close(self) -> None:
+        pass
+
+
+class CallStream:
+    """An answer to `call NAME TEXT`: the call, its result, and words about it."""
+
+    def __init__(self, chat: Chat, text: str, events: bool) -> None:
+        assert events
+        self._chat, self._words = chat, text.split()[1:]
+        chat.messages.append({"role": "user", "content": text})
+        self.result = completion("Done.", "stop", chat.tokens, 1)
+
+    def __iter__(self):
+        name, text = self._words
+        call = {"name": name, "arguments": {"text": text}, "id": "x"}
+        yield "text", "Well. "
+        yield "tool", call
+        run = self._chat.confirm(call)
+        yield "result", (call, self._chat.tools[name](text) if run else "declined")
+        yield "text", "Done."
+        self._chat.messages.append({"role": "assistant", "content": "Done."})
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> CallStream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
         pass
 
 

@@ -57,6 +57,36 @@ class Quiet:
             termios.tcsetattr(self._fd, termios.TCSANOW, self._old)
 
 
+class Loud:
+    """Within a `Quiet` block, for a question: keys are echoed again, and Ctrl-C raises."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        self._old: list[Any] = []
+        self._handler: Any = None
+
+    def __enter__(self) -> Loud:
+        self._handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            import termios
+
+            self._fd = sys.stdin.fileno()
+            self._old = termios.tcgetattr(self._fd)
+            new = termios.tcgetattr(self._fd)
+            new[3] |= termios.ECHO | termios.ICANON
+            termios.tcsetattr(self._fd, termios.TCSANOW, new)
+        except (ImportError, OSError, ValueError):
+            self._old = []
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        signal.signal(signal.SIGINT, self._handler or signal.default_int_handler)
+        if self._old:
+            import termios
+
+            termios.tcsetattr(self._fd, termios.TCSANOW, self._old)
+
+
 def as_text(keys: str) -> str:
     """The text that keys made: line ends as newlines, erased characters gone, other keys left out."""
     text = _SEQUENCE.sub("", keys).replace("\r\n", "\n").replace("\r", "\n")

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.cli.load import load, pass_on
+from gguf_runtime.cli.talk.calls import tools_of
 from gguf_runtime.cli.talk.keyboard import Quiet
 from gguf_runtime.cli.talk.store import Conversation, Store
 from gguf_runtime.cli.terminal import Terminal
@@ -29,6 +30,7 @@ class Wishes:
     save: bool = True
     resume: str | None = None  # id of a saved conversation; "": the last one
     fork: bool = False
+    tools: str | None = None  # a Python file
 
 
 class Talk:
@@ -58,6 +60,7 @@ class Talk:
         self.read = self.generated = 0  # tokens, since the program began
         self.warned = False
         self.over = False
+        self.tools: dict[str, Any] = {} if wishes.tools is None else tools_of(wishes.tools, self)
 
     # ---- the model -----------------------------------------------------------------------------
 
@@ -70,9 +73,9 @@ class Talk:
     def begin(self, messages: list[dict[str, Any]] | None = None) -> None:
         """A conversation with these messages, or a new one with the system message."""
         if messages is None:
-            self.chat = self.model.chat(system=self.system)
+            self.chat = self.model.chat(system=self.system, **self.tools)
         else:
-            self.chat = self.model.chat(messages=messages)
+            self.chat = self.model.chat(messages=messages, **self.tools)
             system = next((m for m in messages if m["role"] == "system"), None)
             self.system = system["content"] if system else None
         self.last, self.warned = None, False

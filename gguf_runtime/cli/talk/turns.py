@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from gguf_runtime.cli.talk import calls
 from gguf_runtime.cli.talk.keyboard import Quiet, Stoppable
 from gguf_runtime.cli.talk.markdown import Markdown, Plain
 from gguf_runtime.cli.talk.talk import Talk
@@ -45,6 +46,8 @@ def _piped(talk: Talk, text: str) -> None:
             for kind, piece in stream:
                 if kind == "text":
                     view.feed(piece)
+                elif kind in ("tool", "result"):
+                    calls.show(talk.terminal, kind, piece)
         finally:
             view.end()
             talk.save()
@@ -91,14 +94,22 @@ def show(talk: Talk, stream: Any) -> None:
     styled = terminal.colors and terminal.out_is_terminal
     thoughts = Markdown(put, styled=False, style="\x1b[2m" if styled else "")
     plain = talk.plain or not terminal.out_is_terminal
-    view = Plain(terminal.write) if plain else Markdown(put, styled=styled)
+
+    def fresh() -> Plain | Markdown:
+        return Plain(terminal.write) if plain else Markdown(put, styled=styled)
+
+    view = fresh()
     thinking = False
     try:
         for kind, piece in stream:
-            if kind == "text":
-                if thinking:
-                    thoughts.end()
-                    thinking = False
+            if thinking and kind != "reasoning":
+                thoughts.end()
+                thinking = False
+            if kind in ("tool", "result"):
+                view.end()
+                view = fresh()
+                calls.show(terminal, kind, piece)
+            elif kind == "text":
                 view.feed(piece if plain else clean(piece))
             elif kind == "reasoning" and terminal.out_is_terminal:
                 thinking = True
