@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from quant import cpu
@@ -26,6 +27,8 @@ from quant.worker import CheckError, Job, compile_job
 WORKER_BYTES = 300 << 20  # Numba, LLVM and one kernel in the making
 STDERR_TAIL = 2000
 
+Foreign = tuple[str, str]  # LLVM's architecture and triple of another kind of machine
+Maker = Callable[[Spec], Job]
 Done = queue.SimpleQueue[tuple[Spec, bytes | BaseException]]
 
 
@@ -115,11 +118,14 @@ def build(
     isa: str,
     publish: Callable[[Spec, bytes], None],
     progress: Progress | None = None,
+    foreign: Foreign | None = None,
 ) -> None:
     """Compile kernels; `publish` gets each one, in this thread, as it is ready.
 
-    `publish` gets b"" for the kernel that ends the attempt with DiedError.
+    `publish` gets b"" for the kernel that ends the attempt with DiedError. With `foreign` they are
+    for another kind of machine, and not tried here.
     """
+    make = partial(_job, isa=isa, foreign=foreign)
     count = min(cpu.cores().threads, len(specs), cpu.memory().available_bytes // WORKER_BYTES)
     jobs: queue.SimpleQueue[Spec] = queue.SimpleQueue()
     done: Done = queue.SimpleQueue()
@@ -129,13 +135,13 @@ def build(
     try:
         for _ in range(max(1, count)):
             if (worker := crew.hire()) is not None:
-                args = (crew, worker, isa, jobs, done)
+                args = (crew, worker, make, jobs, done)
                 threads.append(threading.Thread(target=_drive, args=args, daemon=True))
                 threads[-1].start()
         if threads:
-            _collect(specs, isa, done, publish, progress)
+            _collect(specs, make, done, publish, progress)
         else:
-            _build_here(specs, isa, publish, progress)
+            _build_here(specs, make, publish, progress)
     finally:
         crew.dismiss()
         for thread in threads:
@@ -146,7 +152,7 @@ def build(
 
 def _collect(
     specs: list[Spec],
-    isa: str,
+    make: Maker,
     done: Done,
     publish: Callable[[Spec, bytes], None],
     progress: Progress | None,
@@ -156,7 +162,7 @@ def _collect(
     for n in range(1, len(specs) + 1):
         spec, result = done.get()
         if isinstance(result, MemoryError):
-            result = _again(spec, isa)
+            result = _again(make(spec))
         if isinstance(result, CheckError):
             result = DiedError(f"{spec.symbol} differs from its reference: {result}")
         if isinstance(result, DiedError):
@@ -168,14 +174,14 @@ def _collect(
             progress(n, len(specs), spec.symbol)
 
 
-def _again(spec: Spec, isa: str) -> bytes | BaseException:
+def _again(job: Job) -> bytes | BaseException:
     """The kernel whose worker was killed, in a worker of its own."""
     worker = Worker()
     try:
-        return worker.ask(_job(spec, isa))
+        return worker.ask(job)
     except MemoryError:
         return QuantError(
-            f"the compiler of {spec.symbol} was killed twice, probably for lack of memory",
+            f"the compiler of {job.symbol} was killed twice, probably for lack of memory",
             expected=f"about {WORKER_BYTES >> 20} MB to be free",
             hint="free some memory and start again: what is compiled is kept",
         )
@@ -186,7 +192,7 @@ def _again(spec: Spec, isa: str) -> bytes | BaseException:
 
 
 def _drive(
-    crew: Crew, worker: Worker | None, isa: str, jobs: queue.SimpleQueue[Spec], done: Done
+    crew: Crew, worker: Worker | None, make: Maker, jobs: queue.SimpleQueue[Spec], done: Done
 ) -> None:
     """Feed one worker until no job is left; after its death go on with a new one."""
     while worker is not None:
@@ -195,7 +201,7 @@ def _drive(
         except queue.Empty:
             return
         try:
-            done.put((spec, worker.ask(_job(spec, isa))))
+            done.put((spec, worker.ask(make(spec))))
         except (MemoryError, DiedError) as error:
             worker = crew.hire()
             done.put((spec, error))
@@ -208,7 +214,7 @@ def _drive(
 
 def _build_here(
     specs: list[Spec],
-    isa: str,
+    make: Maker,
     publish: Callable[[Spec, bytes], None],
     progress: Progress | None,
 ) -> None:
@@ -217,7 +223,7 @@ def _build_here(
         if progress is not None:
             progress(n, len(specs), spec.symbol)
         try:
-            publish(spec, compile_job(_job(spec, isa)))
+            publish(spec, compile_job(make(spec)))
         except CheckError as error:
             publish(spec, b"")
             raise DiedError(f"{spec.symbol} differs from its reference: {error}") from error
@@ -225,10 +231,13 @@ def _build_here(
         progress(len(specs), len(specs), specs[-1].symbol)
 
 
-def _job(spec: Spec, isa: str) -> Job:
-    can_run = isa in cpu.supported()
+def _job(spec: Spec, isa: str, foreign: Foreign | None) -> Job:
+    arch, triple = foreign or ("", "")
+    can_run = not foreign and isa in cpu.supported()
     params = list(spec.params)
-    return Job(spec.module, spec.factory, params, spec.symbol, isa, spec.check, can_run)
+    return Job(
+        spec.module, spec.factory, params, spec.symbol, isa, spec.check, can_run, arch, triple
+    )
 
 
 def _environ() -> dict[str, str]:

@@ -1,24 +1,30 @@
 """Objects -> executable memory without LLVM: importing and starting it takes longer than all kernels.
 
-Takes what LLVM writes for kernels on x86-64 with ELF (System V ABI, AMD64 supplement 4.4): code and
-constants that refer to each other by 32-bit distances, no symbol from outside, no data that is
-written to. Anything else is `quant.link`'s to load in the other way.
+Takes what LLVM writes for kernels with ELF on x86-64 (System V ABI, AMD64 supplement 4.4) and 64-bit
+Arm (ELF for the Arm 64-bit Architecture, 5.7): code and constants that refer to each other by
+distance, no symbol from outside, no data that is written to. Anything else is `quant.link`'s to load
+in the other way.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import struct
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_X86_64 = 62
+_MACHINES = {"x86_64": 62, "aarch64": 183}
 _PROGBITS, _SYMTAB, _RELA = 1, 2, 4  # kinds of sections
 _EH_FRAME = 0x70000001  # how to unwind a stack: nothing here does
 _WRITE, _ALLOC, _EXEC = 1, 2, 4
-_DISTANCE = (2, 4)  # R_X86_64_PC32, R_X86_64_PLT32: S + A - P in 32 bits
+_DISTANCE = (2, 4, 261)  # R_X86_64_PC32, R_X86_64_PLT32, R_AARCH64_PREL32: S + A - P in 32 bits
+_PAGE = 275  # R_AARCH64_ADR_PREL_PG_HI21: distance of 4 KB pages, in bits 5-23 and 29-30
+# R_AARCH64_ADD_ABS_LO12_NC, LDST8 … LDST128_ABS_LO12_NC: place in the page, in units, from bit 10
+_IN_PAGE = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}
+_BRANCH = (282, 283)  # R_AARCH64_JUMP26, R_AARCH64_CALL26: distance of instructions in 26 bits
 
 LINE = 64  # sections do not share a line of the cache
 
@@ -50,16 +56,17 @@ def place(objects: Mapping[str, bytes]) -> dict[str, int] | None:
     Raises:
         OSError: the system gives no executable memory.
     """
-    if sys.platform != "linux" or sys.maxsize < 2**32:
+    machine = _MACHINES.get(os.uname().machine) if sys.platform == "linux" else None
+    if machine is None or sys.maxsize < 2**32:
         return None
     try:
-        return _place(objects)
+        return _place(objects, machine)
     except (OtherKindError, struct.error, IndexError, ValueError, OverflowError):
         return None
 
 
-def _place(objects: Mapping[str, bytes]) -> dict[str, int]:
-    tables = {symbol: _sections(data) for symbol, data in objects.items()}
+def _place(objects: Mapping[str, bytes], machine: int) -> dict[str, int]:
+    tables = {symbol: _sections(data, machine) for symbol, data in objects.items()}
     starts: dict[str, dict[int, int]] = {symbol: {} for symbol in objects}  # of sections
     end = code = 0
     for flags in (_ALLOC, _ALLOC | _EXEC):  # constants, then code on pages of its own
@@ -79,14 +86,18 @@ def _place(objects: Mapping[str, bytes]) -> dict[str, int]:
     return {symbol: base + start for symbol, start in at.items()}
 
 
-def _sections(data: bytes) -> list[Section]:
-    kind, machine = struct.unpack_from("<HH", data, 16)
-    if data[:6] != b"\x7fELF\x02\x01" or (kind, machine) != (1, _X86_64):
+def _sections(data: bytes, machine: int) -> list[Section]:
+    if data[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", data, 16) != (1, machine):
         raise OtherKindError
     (at,) = struct.unpack_from("<Q", data, 40)
     size, count = struct.unpack_from("<HH", data, 58)
     row = struct.Struct("<IIQQQQIIQQ")
-    return [Section(*row.unpack_from(data, at + i * size)) for i in range(count)]
+    rows = [Section(*row.unpack_from(data, at + i * size)) for i in range(count)]
+    (names,) = struct.unpack_from("<H", data, 62)
+    start = rows[names].offset
+    # Arm has no kind of its own for how to unwind a stack.
+    unwind = [data[start + s.name : start + s.name + 10] == b".eh_frame\0" for s in rows]
+    return [s._replace(kind=_EH_FRAME) if u else s for s, u in zip(rows, unwind, strict=True)]
 
 
 def _is_loaded(s: Section, data: bytes) -> bool:
@@ -117,14 +128,35 @@ def _relocate(
         begin, size = starts[s.info], sections[s.info].size
         for offset, info, addend in struct.iter_unpack("<QQq", _bytes(data, s)):
             _, _, _, section, value, _ = symbols[info >> 32]
-            if info & 0xFFFFFFFF not in _DISTANCE or section not in starts or offset + 4 > size:
+            if section not in starts or offset + 4 > size:
                 raise OtherKindError
-            at = begin + offset
-            struct.pack_into("<i", image, at, starts[section] + value + addend - at)
+            _write_distance(
+                image, info & 0xFFFFFFFF, begin + offset, starts[section] + value + addend
+            )
     for name, _, _, section, value, _ in symbols:
         if names[name : names.index(b"\0", name)] == symbol.encode() and section in starts:
             return int(starts[section] + value)
     raise OtherKindError
+
+
+def _write_distance(image: bytearray, kind: int, at: int, to: int) -> None:
+    """One relocation; places are in the image, which begins on a page of the system."""
+    if kind in _DISTANCE:
+        struct.pack_into("<i", image, at, to - at)
+        return
+    (word,) = struct.unpack_from("<I", image, at)
+    if kind == _PAGE:
+        pages = (to >> 12) - (at >> 12)
+        if not -(1 << 20) <= pages < 1 << 20:
+            raise OtherKindError
+        word = word & ~0x60FFFFE0 | (pages & 3) << 29 | (pages >> 2 & 0x7FFFF) << 5
+    elif kind in _IN_PAGE and not to & ((1 << _IN_PAGE[kind]) - 1):
+        word = word & ~0x3FFC00 | (to & 0xFFF) >> _IN_PAGE[kind] << 10
+    elif kind in _BRANCH and not (to - at) & 3 and -(1 << 27) <= to - at < 1 << 27:
+        word = word & ~0x3FFFFFF | (to - at) >> 2 & 0x3FFFFFF
+    else:
+        raise OtherKindError
+    struct.pack_into("<I", image, at, word)
 
 
 def _executable(image: bytearray, code: int) -> int:

@@ -17,6 +17,7 @@ Nothing imports numba in this process, and llvmlite only where `image` cannot lo
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -148,6 +149,8 @@ def load(
                 _complete([s for s in wanted if (s, name) not in _loaded], name, progress, tell)
             except DiedError as died:
                 lower = cpu.lower(name)
+                if isinstance(died, MissingError) and lower not in cpu.exact():
+                    raise QuantError(str(died), hint=died.detail) from None
                 if not fallback or lower is None:
                     raise QuantError(f"{name}: {died}", hint=died.detail or None) from died
                 tell("isa-lowered", f"{name}: {died}; using {lower}, which is slower")
@@ -167,7 +170,7 @@ def ready(specs: Iterable[Spec], isa: str | None = None) -> Kernels | None:
     name = _lowered.get(isa or cpu.isa(), isa or cpu.isa())
     with _lock:
         missing = [s for s in wanted if (s, name) not in _loaded]
-        found = _cached(missing, name, _stores.get(objects.default_base()) or _silent_store())
+        found = _cached(missing, name, _stores.get(objects.default_base()) or _silentshared_store())
         if len(found) < len(missing) or not all(found.values()):
             return None
         _link(found, name)
@@ -182,18 +185,38 @@ class DiedError(Exception):
         self.detail = detail
 
 
+class MissingError(DiedError):
+    """A kernel is not in the cache, and there is no compiler."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "kernels are not compiled, and numba, which compiles them, is not installed",
+            "pip install numba, or bring them from another machine: see warmup --target, --import",
+        )
+
+
+def has_compiler() -> bool:
+    """Whether numba and llvmlite are installed; neither is imported."""
+    try:
+        return all(importlib.util.find_spec(name) is not None for name in ("numba", "llvmlite"))
+    except (ImportError, ValueError):
+        return False
+
+
 def _complete(specs: list[Spec], isa: str, progress: Progress | None, notice: Notice) -> None:
-    store = _store(notice)
+    store = shared_store(notice)
     found = _cached(specs, isa, store)
     for s, data in found.items():
         if data == b"":
             raise DiedError(f"{s.symbol} could not be made before")
     need = [s for s in specs if s not in found]
+    if need and not has_compiler():
+        raise MissingError
     if need:
         from quant.build import build
 
         def publish(s: Spec, data: bytes) -> None:
-            store.put(_file_name(s, isa), object_key(s, isa), data)
+            store.put(file_name(s, isa), object_key(s, isa), data)
             found[s] = data
 
         # The longest first: a worker that begins with it at the end keeps all others waiting.
@@ -204,7 +227,7 @@ def _complete(specs: list[Spec], isa: str, progress: Progress | None, notice: No
 
 def _cached(specs: list[Spec], isa: str, store: objects.Store) -> dict[Spec, bytes]:
     """Objects of the cache; an empty one is known not to build."""
-    found = {s: store.get(_file_name(s, isa), object_key(s, isa)) for s in specs}
+    found = {s: store.get(file_name(s, isa), object_key(s, isa)) for s in specs}
     return {s: data for s, data in found.items() if data is not None}
 
 
@@ -222,15 +245,26 @@ def _kernels(specs: list[Spec], isa: str) -> Kernels:
     return found
 
 
-def _file_name(spec: Spec, isa: str) -> str:
+def file_name(spec: Spec, isa: str) -> str:
+    """The name of a kernel's object in the cache, to which its key is added."""
     return f"{spec.symbol}.{isa}"
 
 
 def object_key(spec: Spec, isa: str) -> bytes:
     """sha256 over everything that the machine code of a kernel depends on."""
-    facts = [_environment(), isa, repr(spec.params), sources.folder_digest("quant.simd")]
-    facts += [f"{name}={sources.digest(name)}" for name in (spec.module, *_COMMON)]
+    facts = [_environment(), isa, *_source_facts(spec)]
     return hashlib.sha256("\n".join(facts).encode()).digest()
+
+
+def source_key(spec: Spec, isa: str) -> bytes:
+    """The same without compiler and system: what two machines with this program share."""
+    return hashlib.sha256("\n".join([isa, *_source_facts(spec)]).encode()).digest()
+
+
+def _source_facts(spec: Spec) -> list[str]:
+    names = (spec.module, *_COMMON)
+    facts = [repr(spec.params), sources.folder_digest("quant.simd")]
+    return facts + [f"{name}={sources.digest(name)}" for name in names]
 
 
 @cache
@@ -238,14 +272,15 @@ def _environment() -> str:
     return objects.environment()
 
 
-def _store(notice: Notice) -> objects.Store:
+def shared_store(notice: Notice) -> objects.Store:
+    """The cache of this process."""
     base = objects.default_base()
     if base not in _stores:
         _stores[base] = objects.Store(base, notice)
     return _stores[base]
 
 
-def _silent_store() -> objects.Store:
+def _silentshared_store() -> objects.Store:
     """A store to read: whoever builds first decides who hears of what is wrong with the cache."""
     return objects.Store(objects.default_base(), lambda code, message: None)
 

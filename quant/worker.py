@@ -22,7 +22,10 @@ from quant.symbols import read_symbols
 
 
 class Job(NamedTuple):
-    """One kernel to compile; `run` tells whether this CPU can execute it."""
+    """One kernel to compile; `run` tells whether this CPU can execute it.
+
+    arch, triple  LLVM's words for another kind of machine, "" for this one
+    """
 
     module: str
     factory: str
@@ -31,6 +34,8 @@ class Job(NamedTuple):
     isa: str
     check: str
     run: bool
+    arch: str = ""
+    triple: str = ""
 
 
 class CheckError(Exception):
@@ -43,7 +48,7 @@ def compile_job(job: Job) -> bytes:
 
     module = importlib.import_module(job.module)
     kernel = getattr(module, job.factory)(*job.params)
-    data = compile_kernel(kernel, job.symbol, job.isa)
+    data = compile_kernel(kernel, job.symbol, job.isa, job.arch or None, job.triple or None)
     symbols = read_symbols(data)
     if symbols.undefined:
         raise TypeError(f"calls what no kernel may call: {', '.join(symbols.undefined)}")

@@ -25,6 +25,7 @@ def main(isa, folder, *cases):
     jit._loaded.update({(spec, isa): addresses[spec.symbol] for spec in specs})
     for case in cases:
         print(case, compute(case), flush=True)
+    assert "llvmlite" not in sys.modules  # objects are loaded without it
 
 
 if __name__ == "__main__":
