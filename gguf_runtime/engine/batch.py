@@ -92,6 +92,7 @@ class Batch:
                 continue
             self._running[index] = generation
             generation.completion.index = index
+            generation.job.patient = True
             generation.join()
 
     def _whole(self, item: Item) -> dict[str, Any]:
@@ -110,8 +111,8 @@ class Batch:
     def _drain(self) -> None:
         """Take what was chosen, and see who is done."""
         for index, generation in list(self._running.items()):
-            while not generation.done and generation.take() is not None:
-                pass
+            while not generation.done and generation.job.ready:
+                generation.take()
             if generation.done:
                 generation.close()
                 self._done[index] = generation.completion

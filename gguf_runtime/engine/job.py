@@ -8,6 +8,7 @@ that an exception may strike anywhere. The reader of the answer looks at `ids` a
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ CUTS = 8  # copies that are kept of one prompt on the way
 WAIT_S = 0.1  # a bell that was not heard costs so much
 
 _NUMBERS = itertools.count()
+_ONE = (0,)
 
 
 class Bell:
@@ -62,6 +64,7 @@ class Job:
         ended: why nothing follows, None before; stop: the token that ended it, if one did.
         error: what ended it.
         cached: tokens of the prompt that were found in the cache.
+        patient: nobody looks at it token by token, so prompts of others may be read first.
         cuts: positions of the prompt at which a copy is kept for others, ascending.
         prefill_s, decode_s: of the steps that it was part of; steps: those that chose a token after the first.
         first_at: clock when the first token was chosen.
@@ -85,8 +88,10 @@ class Job:
         self.ends = request.end_ids | request.stop_ids
         self.bell = bell or Bell()
         self.recorder: Recorder | None = None  # told how long the rows take
+        self.patient = False
         self.taken = 0
         self.started: float | None = None  # of the clock
+        self.deadline = math.inf
         self.begun = False  # the cache was searched for its beginning
         self.read = False  # the prompt is in the cache, and its first token chosen
         self.ended: FinishReason | None = None
@@ -142,12 +147,15 @@ class Job:
     @property
     def answering(self) -> bool:
         """All is read but the last token of the answer so far."""
-        return self.read and self.at >= len(self.ids) - 1
+        n = len(self.ids) - 1
+        return self.read and self.session.sequence.length >= n and len(self.session.ids) >= n
 
-    def late(self, now: float) -> bool:
-        """Its time is up."""
-        limit = self.request.max_time
-        return limit is not None and self.started is not None and now - self.started > limit
+    def start(self) -> None:
+        """Its time runs from now, if it did not before."""
+        if self.started is None:
+            self.started = clock()
+        if self.request.max_time is not None:
+            self.deadline = self.started + self.request.max_time
 
     def fail(self, error: BaseException) -> None:
         """It cannot go on."""
@@ -191,16 +199,18 @@ class Job:
 
     def part(self, most: int) -> Entry:
         """The next tokens to feed, at most so many, and the last one's logits if nothing is known behind it."""
-        ids = self.ids
-        at = self.session.settle(len(ids) - 1)
+        ids, session = self.ids, self.session
+        sequence, at = session.sequence, len(ids) - 1
+        if sequence.length != at or len(session.ids) != at:
+            at = session.settle(at)
         if at == len(ids) - 1:
-            return Entry(self.session.sequence, ids[at:], (0,) if self.limit > 0 else ())
+            return Entry(sequence, ids[at:], _ONE if self.limit > 0 else ())
         end = min(len(ids), at + most)
         for cut in self.cuts:
             if at < cut < end:
                 end = cut
         wanted = end == len(ids) and self.limit > 0
-        return Entry(self.session.sequence, ids[at:end], (end - at - 1,) if wanted else ())
+        return Entry(sequence, ids[at:end], (end - at - 1,) if wanted else ())
 
     def sampling(self) -> Sampling:
         """The sampler, with every token so far counted."""

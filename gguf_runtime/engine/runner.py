@@ -34,7 +34,9 @@ class Runner:
         def check() -> None:
             now = clock()
             for job, entry in parts:
-                if job.late(now) or (job.cancelled and (len(parts) == 1 or len(entry.ids) > 1)):
+                if now > job.deadline or (
+                    job.cancelled and (len(parts) == 1 or len(entry.ids) > 1)
+                ):
                     raise Dropped
 
         picks: list[tuple[int, Sampling, int]] = []
@@ -45,8 +47,7 @@ class Runner:
             logits, _ = backend.step([e for _, e in parts], check, recorder)
             for job, entry in parts:
                 if entry.outputs:
-                    n = entry.sequence.length
-                    picks.append((len(picks), job.sampling(), n))
+                    picks.append((len(picks), job.sampling(), entry.sequence.length))
             chosen = backend.pick_all(logits, picks)
         except Dropped:
             raise
@@ -110,7 +111,7 @@ class Runner:
         begin = clock()
 
         def check() -> None:
-            if job.cancelled or job.late(clock()):
+            if job.cancelled or clock() > job.deadline:
                 raise Dropped
 
         try:

@@ -51,8 +51,7 @@ class Scheduler:
 
     def join(self, job: Job) -> None:
         """Take part in every step from now on."""
-        if job.started is None:
-            job.started = clock()
+        job.start()
         self._arrivals.append(job)
 
     def until(
@@ -109,15 +108,19 @@ class Scheduler:
             if self._arrivals[0] not in self._jobs:
                 self._jobs.append(self._arrivals[0])
             self._arrivals.popleft()
-        now = clock()
+        now, over = clock(), False
+        active = []
         for job in self._jobs:
-            if job.ended is None and job.late(now):
+            if now > job.deadline and job.ended is None:
                 job.ended = "time"
                 job.bell.ring()
-        if any(job.over for job in self._jobs):
+            if job.over:
+                over = True
+            elif not job.paused:
+                active.append(job)
+        if over:
             self._jobs = [job for job in self._jobs if not job.over]
             self._full = False
-        active = [job for job in self._jobs if not job.paused]
         special = next((job for job in active if job.recorder is not None), None)
         if special is not None:  # what its rows take is to be its own
             active = [special]
@@ -136,13 +139,17 @@ class Scheduler:
         if draft:
             self._runner.verify(job, draft)
         else:
-            self._runner.run([(job, job.part(self.backend.n_batch))])
+            parts: list[tuple[Job, Entry]] = []
+            self._take(parts, job, 1)
+            self._runner.run(parts)
         job.took(len(draft), clock() - begin)
 
     def _gather(self, active: Sequence[Job]) -> list[tuple[Job, Entry]]:
         """What the next step feeds: a token of every answer, and pieces of prompts."""
-        answering = [job for job in active if job.answering]
-        reading = [job for job in active if not job.answering]
+        answering: list[Job] = []
+        reading: list[Job] = []
+        for job in active:
+            (answering if job.answering else reading).append(job)
         most, room = self.most, self.backend.n_batch
         if len(answering) > most:
             first = self._turn % len(answering)
@@ -151,7 +158,9 @@ class Scheduler:
         parts: list[tuple[Job, Entry]] = []
         for job in answering:
             self._take(parts, job, 1)
-        left = min(room - len(parts), MIXED if parts else room)
+        left = room - len(parts)
+        if not all(job.patient for job, _ in parts):
+            left = min(left, MIXED)
         for job in self._readable(reading):
             if left <= 0 or len(parts) >= most:
                 break

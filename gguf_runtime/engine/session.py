@@ -36,7 +36,7 @@ class Session:
 
     def __init__(self, backend: Backend, reuse: bool = False) -> None:
         self._backend = backend
-        self._sequence = backend.sequence()
+        self.sequence = backend.sequence()
         self._reuse = reuse
         self.ids: list[int] = []
         self.cached = 0
@@ -105,16 +105,11 @@ class Session:
             return 0
         found, known = self._backend.match(ids)
         if found is not None:
-            empty, self._sequence = self._sequence, found
+            empty, self.sequence = self.sequence, found
             self.ids = list(ids[: found.length])
             empty.close()
         self.cached = len(self.ids)
         return known
-
-    @property
-    def sequence(self) -> Any:
-        """Its positions in the cache."""
-        return self._sequence
 
     def settle(self, most: int) -> int:
         """Hold at most so many tokens, and nothing in the cache behind them; how many it has of them."""
@@ -122,7 +117,7 @@ class Session:
         if len(self.ids) > most:
             del self.ids[most:]
         self._shorten()
-        return int(self._sequence.length)
+        return int(self.sequence.length)
 
     def took(self, ids: Sequence[int], n: int) -> None:
         """The cache holds the first n of these ids, which begin with those that were held."""
@@ -131,7 +126,7 @@ class Session:
     def share(self) -> None:
         """Keep a copy of what is held for requests that begin alike; needs the turn."""
         if self._reuse:
-            self._backend.keep(self._sequence, self.ids)
+            self._backend.keep(self.sequence, self.ids)
 
     def extend(
         self,
@@ -164,7 +159,7 @@ class Session:
             picks = () if outputs == "none" else sorted(outputs)
         backend = self._backend
         if view and len(wanted) <= backend.n_batch and len(picks) <= backend.n_outputs:
-            pair = backend.step([Entry(self._sequence, wanted, picks)], check, recorder)
+            pair = backend.step([Entry(self.sequence, wanted, picks)], check, recorder)
             self.ids += wanted
             return pair
         with BORDER:
@@ -174,7 +169,7 @@ class Session:
         at = k = 0
         for n, rows in _chunks(len(wanted), picks, chunk or backend.n_batch, backend):
             part = wanted[at : at + n]
-            pair = backend.step([Entry(self._sequence, part, rows)], check, recorder)
+            pair = backend.step([Entry(self.sequence, part, rows)], check, recorder)
             out[k : k + len(rows)] = pair[0 if want == "logits" else 1]
             self.ids += part
             at, k = at + n, k + len(rows)
@@ -186,7 +181,7 @@ class Session:
     def _agree(self) -> None:
         """Make the cache hold what `ids` says: an exception, or a window, may have parted them."""
         self._shorten()
-        sequence, backend = self._sequence, self._backend
+        sequence, backend = self.sequence, self._backend
         past = self.ids[sequence.length :]
         for k in range(0, len(past), backend.n_batch):
             backend.step([Entry(sequence, past[k : k + backend.n_batch])])
@@ -194,8 +189,8 @@ class Session:
     def _shorten(self) -> None:
         """Take from the cache what is behind `ids`; all, where that is not a place to go on."""
         n = len(self.ids)
-        if self._sequence.length > n:
-            self._sequence.truncate(n if self._sequence.resumable(n) else 0)
+        if self.sequence.length > n:
+            self.sequence.truncate(n if self.sequence.resumable(n) else 0)
 
     def truncate(self, n: int) -> None:
         """Forget all tokens from the n-th on; RequestError if n is not within 0 … len.
@@ -214,7 +209,7 @@ class Session:
             self._refuse_closed()
             other = object.__new__(Session)
             other._backend = self._backend
-            other._sequence = self._sequence.fork()
+            other.sequence = self.sequence.fork()
             other._reuse = self._reuse
             other.ids, other.cached = list(self.ids), self.cached
             other._closed = False
@@ -228,7 +223,7 @@ class Session:
         """
         if not self._closed:
             self._closed = True
-            self._backend.drop(self._sequence, self.ids if keep and self._reuse else ())
+            self._backend.drop(self.sequence, self.ids if keep and self._reuse else ())
 
     def __enter__(self) -> Session:
         return self
