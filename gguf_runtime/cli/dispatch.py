@@ -5,6 +5,7 @@ Help of the program itself comes from the table alone: no command is imported fo
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -54,6 +55,9 @@ class Row:
     aliases: tuple[str, ...] = ()
 
 
+NO_MEMORY = ["this machine has not enough memory for that", "try a smaller --context"]
+
+
 class Terminated(KeyboardInterrupt):
     """SIGTERM; ends things the way SIGINT does, with its own exit code."""
 
@@ -87,7 +91,7 @@ def _guarded(commands: Sequence[Row], args: list[str], terminal: Terminal) -> Ex
     except BrokenPipeError:
         return ExitCode.DONE
     except MemoryError:
-        terminal.error(["this machine has not enough memory for that", "try a smaller --context"])
+        terminal.error(NO_MEMORY)
         return ExitCode.MACHINE
     except Exception as e:
         if terminal.debug:
@@ -97,9 +101,26 @@ def _guarded(commands: Sequence[Row], args: list[str], terminal: Terminal) -> Ex
         if isinstance(e, UsageError):
             terminal.error(e.lines)
             return ExitCode.USAGE
+        if _lacks_memory(e):
+            terminal.error(NO_MEMORY)
+            return ExitCode.MACHINE
         fact = f"internal fault: {type(e).__name__}: {e}".splitlines()[0]
         terminal.error([fact, "add --debug for the traceback, and please report it"])
         return ExitCode.INTERNAL
+
+
+def _lacks_memory(e: BaseException | None) -> bool:
+    """Whether an error, or what it came from, is that there was no memory for a library or a thread."""
+    while e is not None:
+        words = str(e).lower()
+        if isinstance(e, OSError) and e.errno == errno.ENOMEM:
+            return True
+        if isinstance(e, ImportError) and ("failed to map" in words or "allocate" in words):
+            return True
+        if isinstance(e, RuntimeError) and "can't start new thread" in words:
+            return True
+        e = e.__cause__ or e.__context__
+    return False
 
 
 def _run(commands: Sequence[Row], args: list[str], terminal: Terminal) -> ExitCode:

@@ -97,12 +97,13 @@ def stdin_is_terminal() -> bool:
 
 
 def literal(text: str, where: str) -> str:
-    """Text of the command line, refused when its bytes were not UTF-8."""
+    """Text of the command line as UTF-8, whatever the locale; refused when its bytes were none."""
     try:
-        text.encode("utf-8")
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise RequestError(f"byte {e.start:,} is not UTF-8", where=where) from None
     except UnicodeEncodeError as e:
         raise RequestError(f"character {e.start:,} is not UTF-8", where=where) from None
-    return text
 
 
 def unescape(text: str) -> str:

@@ -129,8 +129,9 @@ def _request(
     if form.raw and (history or settings.gave("system")):
         raise UsageError("--raw takes no --system and no --messages: it has no template")
     request = form.request() | settings.request()
-    if form.escape and settings.stop:
-        request["stop"] = [prompts.unescape(s) for s in settings.stop]
+    if settings.stop:
+        stop = [prompts.literal(s, "--stop") for s in settings.stop]
+        request["stop"] = [prompts.unescape(s) for s in stop] if form.escape else stop
     system = None if form.raw else settings.system
     if system is not None:
         system = prompts.literal(system, "--system")

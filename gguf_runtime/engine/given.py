@@ -65,7 +65,7 @@ def find(given: str | os.PathLike[str]) -> tuple[str, str]:
             return given, fallbacks.source(given)
         if "{%" in given or "{{" in given:
             return "given", given
-    path = Path(given).expanduser()
+    path = Path(os.path.expanduser(given))
     if isinstance(given, str) and not path.is_file() and path.name == given:
         fallbacks.source(given)  # refuses, with the names
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gguf_runtime.errors import FileError, show
+from gguf_runtime.errors import FileError, MachineError, show
 from gguf_runtime.gguf.cursor import Cursor, Order
 from gguf_runtime.gguf.foreign import HEAD, identify, unfinished
 from gguf_runtime.gguf.strings import Compiled
@@ -123,6 +124,12 @@ def _map(path: Path) -> tuple[mmap.mmap, tuple[int, ...]]:
             raise FileError(f"is {kind}", where=path, expected="a GGUF file", hint=hint)
         return mmap.mmap(fd, 0, access=mmap.ACCESS_READ), state_of(status)
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENOMEM:
+            raise MachineError(
+                "there is no address space left to map this file",
+                where=path,
+                hint="allow more: ulimit -v unlimited",
+            ) from None
         reason = getattr(error, "strerror", None) or str(error)
         raise FileError(f"cannot be read: {reason.lower()}", where=path) from None
     finally:

@@ -19,13 +19,16 @@ def models_dir() -> Path:
     """The folder of pulled models; it need not exist."""
     named = os.environ.get("GGUF_RUNTIME_MODELS")
     if named:
-        return Path(named).expanduser()
+        return Path(os.path.expanduser(named))
     data_home = os.environ.get("XDG_DATA_HOME")
     if data_home and os.path.isabs(data_home):
         return Path(data_home) / "gguf-runtime" / "models"
     import platformdirs
 
-    folder = platformdirs.user_data_path("gguf-runtime", appauthor=False)
+    try:
+        folder = platformdirs.user_data_path("gguf-runtime", appauthor=False)
+    except RuntimeError:  # no HOME, and a user whom nobody knows
+        folder = Path()
     if not folder.is_absolute():
         raise MachineError(
             "no home folder is known to keep models in",

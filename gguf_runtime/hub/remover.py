@@ -47,7 +47,7 @@ def plan(name: str) -> Removal:
     if entry is not None:
         return _of_catalog(entry)
     near = suggestion(name, [e.name for e in entries().values() if e.path.exists()])
-    for path in (Path(name).expanduser(), models_dir() / f"{name}.gguf"):
+    for path in (Path(os.path.expanduser(name)), models_dir() / f"{name}.gguf"):
         if os.path.lexists(path):
             raise ModelError(
                 "this file was not put here by pull, so it is not deleted",

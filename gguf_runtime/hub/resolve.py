@@ -58,7 +58,7 @@ def resolve(model: str | os.PathLike[str]) -> Path:
             )
         if entry is None and not _looks_like_path(text) and not Path(text).exists():
             raise _unknown_name(text)
-    return _from_path(Path(text).expanduser())
+    return _from_path(Path(os.path.expanduser(text)))
 
 
 def _elsewhere(text: str) -> Path:

@@ -56,7 +56,10 @@ def state_dir() -> Path:
         return Path(named) / "gguf-runtime"
     import platformdirs
 
-    folder = platformdirs.user_state_path("gguf-runtime", appauthor=False)
+    try:
+        folder = platformdirs.user_state_path("gguf-runtime", appauthor=False)
+    except RuntimeError:  # no HOME, and a user whom nobody knows
+        folder = Path()
     if not folder.is_absolute():
         raise FileError(
             "no home folder is known to keep conversations in",
