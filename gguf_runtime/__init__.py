@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gguf_runtime.engine.aio import AsyncStream
+    from gguf_runtime.engine.batch import Batch
     from gguf_runtime.engine.chat import Chat
     from gguf_runtime.engine.completion import Completion, Notice, Timings, Usage
     from gguf_runtime.engine.info import Info
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     )
 
 _WHERE = {
+    "AsyncStream": "engine.aio",
+    "Batch": "engine.batch",
     "Chat": "engine.chat",
     "Completion": "engine.completion",
     "DownloadError": "errors",
@@ -48,6 +52,8 @@ _WHERE = {
 }
 
 __all__ = [
+    "AsyncStream",
+    "Batch",
     "Chat",
     "Completion",
     "DownloadError",

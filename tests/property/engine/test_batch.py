@@ -50,6 +50,15 @@ def test_every_answer_is_that_of_a_single_request_whatever_is_asked(name, parall
     assert [facts(o) for o in outs] == [facts(alone(m, i, raw=True, seed=4)) for i in MIXED * 2]
 
 
+def test_no_more_tokens_than_asked_for(qwen):
+    items = [{"prompt": "Hello", "max_tokens": n} for n in range(6)]
+
+    outs = list(qwen.batch(items, raw=True, temperature=0))
+
+    assert [len(o.ids) for o in outs] == [o.usage.generated for o in outs] == list(range(6))
+    assert {o.finish_reason for o in outs} == {"length"}
+
+
 def test_unordered_answers_come_as_they_are_done(qwen):
     items = [{"prompt": "Hello", "max_tokens": n} for n in (60, 2, 30)]
 
