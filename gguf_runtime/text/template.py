@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.errors import RequestError, show
-from gguf_runtime.text.content import Marker
+from gguf_runtime.text.content import Marker, literals
 
 if TYPE_CHECKING:
     import jinja2
@@ -108,13 +108,28 @@ class Template:
         Where a message, a tool or a document holds the text of a control token, or a part of one
         at its edge, a character of it comes as content.
         """
+        given = (messages, tools, documents)
+        controls = tokenizer.control_texts
         try:
-            marker = Marker(tokenizer.control_texts, (self.source, messages, tools, documents))
-            messages = [_marked(marker, message) for message in messages]
-            tools, documents = marker.mark(tools), marker.mark(documents)
+            marker = Marker(controls, (self.source, given), literals(self.source, controls))
+            safe = marker.segments(self._render_marked(marker, given, options))
+            if not marker.used:
+                return safe
+            plain = self.render(*given, **options)
+            if "".join(text for text, _ in safe) == plain:
+                return safe
+            # The template looks at what was marked: mark what reads like a control token alone,
+            # unless it then makes more control tokens.
+            careful = Marker(controls, (self.source, given))
+            other = careful.segments(self._render_marked(careful, given, options))
+            return other if careful.controls(other) <= careful.controls(safe) else safe
         except RecursionError:
             raise RequestError("the messages are nested too deeply", where="messages") from None
-        return marker.segments(self.render(messages, tools, documents, **options))
+
+    def _render_marked(self, marker: Marker, given: Any, options: Mapping[str, Any]) -> str:
+        messages, tools, documents = given
+        marked = [_marked(marker, message) for message in messages]
+        return self.render(marked, marker.mark(tools), marker.mark(documents), **options)
 
     def _render(self, now: datetime | None, **variables: Any) -> str:
         from gguf_runtime.text import limits, sandbox

@@ -147,9 +147,9 @@ def test_segments_join_to_the_rendering_and_hold_the_templates_own_control_token
 def test_content_without_control_texts_is_one_segment():
     tokenizer = Tokenizer(bpe_vocab())
 
-    segments = Template(CHAT).segments([{"role": "user", "content": "a < b"}], tokenizer)
+    segments = Template(CHAT).segments([{"role": "user", "content": "a > b"}], tokenizer)
 
-    assert segments == [("<|turn|>user\na < b</s><|turn|>assistant\n", True)]
+    assert segments == [("<|turn|>user\na > b</s><|turn|>assistant\n", True)]
 
 
 def test_tools_and_parts_are_content_too():
