@@ -118,7 +118,8 @@ def _load(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
     except FileNotFoundError:
         if os.environ.get(VARIABLE):
-            raise UsageError(f"{path}: no such file", f"{VARIABLE} names it") from None
+            hint = f"{VARIABLE} names it: unset that, or leave the file out: --no-config"
+            raise UsageError(f"{path}: no such file", hint) from None
         return {}
     except NotADirectoryError:
         return {}

@@ -25,9 +25,16 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", "'": "'", '"
 
 
 def gather(
-    argument: str | None, option: str | None, files: Sequence[str], *, escape: bool = False
+    argument: str | None,
+    option: str | None,
+    files: Sequence[str],
+    *,
+    escape: bool = False,
+    missing: tuple[str, str] = ("no prompt", 'give one: gg run MODEL "Why is the sky blue?"'),
 ) -> str | None:
     """The whole prompt; None when nothing was given and a person sits at the terminal.
+
+    `missing` is said where there is none.
 
     Raises:
         UsageError: no prompt and no terminal, two prompts, or an empty one.
@@ -49,7 +56,7 @@ def gather(
         return text
     if prompt is None and not files and not named and stdin_is_terminal():
         return None
-    raise UsageError("no prompt", 'give one: gg run MODEL "Why is the sky blue?"')
+    raise UsageError(*missing)
 
 
 def messages(name: str | None) -> list[dict[str, Any]]:

@@ -81,9 +81,10 @@ def tokenize(
         _, found, pieces = render(terminal, model, prompts.messages(chat))
         _print(terminal, found, pieces, ids=ids, count=count, as_json=as_json)
         return
-    text = prompts.gather(prompt, None, file or (), escape=escape)
+    missing = "no text", 'give it: gg tokenize MODEL "The quick brown fox"'
+    text = prompts.gather(prompt, None, file or (), escape=escape, missing=missing)
     if text is None:
-        raise UsageError("no text", 'give it: gg tokenize MODEL "The quick brown fox"')
+        raise UsageError(*missing)
     path = resolve(model)
     from gguf_runtime.text import Tokenizer
 

@@ -109,7 +109,7 @@ def _place(param: Any, ctx: Any) -> str:
     source = ctx.get_parameter_source(param.name)
     if source is not None and source.name == "ENVIRONMENT":
         return str(param.envvar)
-    return str(max(param.opts, key=len))
+    return f"--{long_name(param)}" if param.param_type_name == "option" else str(param.name).upper()
 
 
 def long_name(param: Any) -> str:
