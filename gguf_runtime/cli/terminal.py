@@ -19,6 +19,7 @@ from gguf_runtime.errors import ExitCode, escape
 FIRST_LINE_S = 10.0  # work that takes longer than this says so when stderr is no terminal
 NEXT_LINE_S = 30.0
 REDRAW_S = 0.1
+SURE_S = 0.5  # of work, from which the time of the rest is guessed
 READING = "reading"  # what the engine calls the reading of a prompt
 
 # Control characters that a model's text may not send to a terminal; newline and tab stay.
@@ -182,7 +183,7 @@ class Terminal:
         if self._said:
             return now - self._said >= NEXT_LINE_S
         spent = now - self._since
-        expected = spent * total / done if done and spent > 0.5 else spent
+        expected = spent * total / done if done and spent > SURE_S else spent
         return max(expected, spent) >= FIRST_LINE_S
 
     def _draw(self, text: str) -> None:
@@ -257,5 +258,5 @@ def _status(what: str, done: int, total: int, spent: float) -> str:
         amount = f"{done / 1e6:,.0f}/{total / 1e6:,.0f} MB"
     else:
         amount = f"{done:,}/{total:,}" + (" tokens" if what == READING else "")
-    left = spent * (total - done) / done if done and spent > 1 else 0
+    left = spent * (total - done) / done if done and spent > SURE_S else 0
     return f"{what} {amount}" + (f", {left:,.0f} s left" if left >= 1 else "")
