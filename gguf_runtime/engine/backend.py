@@ -192,6 +192,12 @@ class Backend(ABC):
     ) -> tuple[F32, F32]:
         """See `Stepper.step`."""
 
+    def bar(self, logits: F32, bits: NDArray[np.uint8]) -> None:
+        """Make tokens impossible whose bit is 0; little-endian bits in each byte."""
+        allowed = np.unpackbits(bits, count=min(len(logits), 8 * len(bits)), bitorder="little")
+        logits[: len(allowed)][allowed == 0] = -np.inf
+        logits[len(allowed) :] = -np.inf
+
     @abstractmethod
     def pick(self, logits: F32, sampling: Sampling, position: int) -> int:
         """Choose a token from a row of logits of the last step."""

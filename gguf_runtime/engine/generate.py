@@ -20,6 +20,7 @@ from gguf_runtime.engine.session import Session
 from gguf_runtime.errors import RequestError
 
 if TYPE_CHECKING:
+    from gguf_runtime.engine.guide import Guide
     from gguf_runtime.engine.profile import Recorder
     from gguf_runtime.engine.request import Request
     from gguf_runtime.engine.scheduler import Scheduler
@@ -37,6 +38,7 @@ LOOP_EVERY = 16  # tokens from one look to the next
 UNREADABLE = Notice(
     "unreadable-call", "the model began a tool call that cannot be read; it is left in the text"
 )
+UNFINISHED = Notice("unfinished", "the answer ended before it was what the constraint asks for")
 
 
 class Generation:
@@ -68,7 +70,12 @@ class Generation:
         self._budget: Budget | None = None
         if request.style is not None and request.style.budget is not None:
             self._budget = Budget(request.style, tokenizer)
-        self.job = Job(backend, session, new_ids, request, bell, self._budget)
+        self._guide: Guide | None = None
+        if request.constraint is not None:
+            from gguf_runtime.engine import guide
+
+            self._guide = guide.Guide(request.constraint, tokenizer, request.style)
+        self.job = Job(backend, session, new_ids, request, bell, self._budget, self._guide)
         self.prompt_ids = self.job.ids[: self.job.n_prompt]
         self.done = False
         self._trimmer = trimmer
@@ -208,7 +215,8 @@ class Generation:
     def _go_on(self, trimmer: Trimmer) -> bool:
         """Read a shorter prompt with the answer so far, and go on behind it; False: none is shorter."""
         old, out, request = self.job, self.completion, self._request
-        ids = trimmer.behind(out.ids)
+        # A constrained answer is led to its end while there is room.
+        ids = trimmer.behind(out.ids) if self._guide is None else None
         if ids is None:
             return False
         out.notices += trimmer.notices
@@ -259,6 +267,12 @@ class Generation:
             timings.decode_tps = self._steps / timings.decode_s
         del job.session.ids[job.n_prompt + job.taken :]  # chosen ahead, and not taken
         self.update()
+        constraint = self._request.constraint
+        if constraint is not None and reason not in ("error", "interrupted", "tool_calls"):
+            if constraint.accepts(out.text):
+                out.object = constraint.parse(out.text)
+            else:
+                out.notices.append(UNFINISHED)
 
     def _told(self) -> None:
         job = self.job

@@ -19,8 +19,12 @@ from gguf_runtime.engine.draft import WIDE, Lookup
 from gguf_runtime.engine.step import Entry
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from gguf_runtime.engine.backend import Backend
     from gguf_runtime.engine.completion import FinishReason
+    from gguf_runtime.engine.guide import Guide
     from gguf_runtime.engine.overflow import Later
     from gguf_runtime.engine.profile import Recorder
     from gguf_runtime.engine.reply import Budget
@@ -78,6 +82,7 @@ class Job:
         request: Request,
         bell: Bell | None = None,
         budget: Budget | Later | None = None,
+        guide: Guide | None = None,
     ) -> None:
         self.session, self.request = session, request
         self.held = len(session.ids)
@@ -106,9 +111,11 @@ class Job:
         self.steps = self.drafted = self.accepted = 0
         self.first_at: float | None = None
         self._backend = backend
-        self._budget = budget
-        if budget is not None:  # of no token, maybe
-            self.ids += budget.forced(())[: max(0, self.limit - 1)]
+        self._budget, self._guide = budget, guide
+        if guide is not None:
+            guide.limit(self.limit)
+        if self.limit > 1:
+            self.ids += self._forced([])[: self.limit - 1]
         self._sampling = request.sampling.copy()
         self._counted = -1  # ids that penalties have counted; -1: none, or not all that they should
         self._lookup: Lookup | None = None
@@ -235,14 +242,32 @@ class Job:
             self.stop = token if token in self.request.stop_ids else None
             self.ended = "stop"
             return
-        if self._budget is None:
+        if self._budget is None and self._guide is None:
             self.ids.append(token)
         else:
             answer = [*self.ids[self.n_prompt :], token]
+            if self._guide is not None:
+                settled = self._guide.settle(answer[:-1], token)
+                if settled is None:
+                    self.ended = "stop"
+                    return
+                answer[-1] = settled
             room = self.limit - len(answer)
-            self.ids += [token, *self._budget.forced(answer)[: max(0, room)]]
+            self.ids += [answer[-1], *self._forced(answer)[: max(0, room)]]
+            if self._guide is not None and self._guide.whole(self.ids[self.n_prompt :]):
+                self.ended = "stop"
+                return
         if len(self.ids) - self.n_prompt >= self.limit:
             self.ended = self.full
+
+    def _forced(self, answer: list[int]) -> list[int]:
+        """Tokens that follow an answer whatever the model says."""
+        found = self._budget.forced(answer) if self._budget is not None else []
+        return found or (self._guide.forced(answer) if self._guide is not None else [])
+
+    def mask(self) -> NDArray[np.uint8] | None:
+        """Bits of the tokens that may be chosen next; None: all of them."""
+        return self._guide.mask(self.ids[self.n_prompt :]) if self._guide is not None else None
 
     @property
     def full(self) -> FinishReason:
@@ -251,7 +276,9 @@ class Job:
 
     def draft(self) -> list[int]:
         """A guess at what follows; often nothing."""
-        if not (self.request.speculate and self._backend.speculates) or self._budget is not None:
+        if not (self.request.speculate and self._backend.speculates):
+            return []
+        if self._budget is not None or self._guide is not None:
             return []
         if self._lookup is None:
             if not self.read:

@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.engine.checks import seconds, texts, token_ids, whole
 from gguf_runtime.engine.overflow import OnOverflow, checked
@@ -15,6 +15,9 @@ from gguf_runtime.engine.reply import Style
 from gguf_runtime.engine.turn import OPTIONS as TURN_OPTIONS
 from gguf_runtime.errors import RequestError, show
 from gguf_runtime.sampling import RANGES, Sampling
+
+if TYPE_CHECKING:
+    from gguf_runtime.text.constraint import Constraint
 
 RAW_TOKENS = 256  # of an answer without a template, unless said otherwise
 
@@ -31,6 +34,7 @@ _OPTIONS = (
     *("max_tokens", "max_time", "stop", "stop_ids", "stop_on_loop", "on_overflow"),
     *("speculate", "reuse"),
 )
+CONSTRAINTS = ("schema", "regex", "grammar", "choices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class Request:
     style       how the reply is read, None where it is nothing but text
     stop_on_loop  end where the answer repeats itself word for word
     on_overflow  what happens where the context is full: stop, error or trim
+    constraint  what the answer has to be, None: anything
     started     clock at which the request began
     """
 
@@ -59,6 +64,7 @@ class Request:
     style: Style | None = None
     stop_on_loop: bool = False
     on_overflow: OnOverflow = "stop"
+    constraint: Constraint | None = None
     started: float = field(default_factory=time.perf_counter)
 
 
@@ -88,9 +94,10 @@ class Defaults:
     ) -> Request:
         """Options made whole; RequestError names one that is unknown or out of range."""
         started = time.perf_counter()
+        asked = {k: sampling.pop(k) for k in CONSTRAINTS if k in sampling}
         unknown = [k for k in sampling if k not in SAMPLING]
         if unknown:
-            names = sorted((*_OPTIONS, *TURN_OPTIONS, *SAMPLING))
+            names = sorted((*_OPTIONS, *CONSTRAINTS, *TURN_OPTIONS, *SAMPLING))
             near = difflib.get_close_matches(unknown[0], names, n=1)
             raise RequestError(
                 f"unknown option {show(unknown[0])}",
@@ -113,8 +120,27 @@ class Defaults:
             style,
             bool(stop_on_loop),
             checked(on_overflow),
+            _constraint({k: v for k, v in asked.items() if v is not None}),
             started,
         )
+
+
+def _constraint(asked: Mapping[str, Any]) -> Constraint | None:
+    """The constraint that was asked for; RequestError for more than one."""
+    if not asked:
+        return None
+    if len(asked) > 1:
+        raise RequestError(f"{' and '.join(asked)} exclude each other", expected="one of them")
+    from gguf_runtime.text.constraint import Constraint
+
+    made = {
+        "schema": Constraint.from_schema,
+        "regex": Constraint.from_regex,
+        "grammar": Constraint.from_gbnf,
+        "choices": Constraint.from_choices,
+    }
+    ((kind, value),) = asked.items()
+    return made[kind](value)
 
 
 SAMPLING = tuple(k for k in inspect.signature(Sampling).parameters if k != "recommended")

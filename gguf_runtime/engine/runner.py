@@ -47,6 +47,8 @@ class Runner:
             logits, _ = backend.step([e for _, e in parts], check, recorder)
             for job, entry in parts:
                 if entry.outputs:
+                    if (bits := job.mask()) is not None:
+                        backend.bar(logits[len(picks)], bits)
                     picks.append((len(picks), job.sampling(), entry.sequence.length))
             chosen = backend.pick_all(logits, picks)
         except Dropped:

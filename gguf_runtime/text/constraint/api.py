@@ -131,7 +131,7 @@ class Constraint:
         """A text that is allowed, as short as a quick search finds; None: there seems to be none."""
         from gguf_runtime.text.constraint.closing import shortest
 
-        return shortest(self.matcher(bytes_alone()), self.examples)
+        return shortest(self.matcher(bytes_alone()), self.examples, self.kind == "schema")
 
     @cached_property
     def examples(self) -> list[bytes]:

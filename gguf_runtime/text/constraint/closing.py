@@ -1,8 +1,9 @@
 """The way to the end: bytes that make a text whole, soon.
 
 A walk over single bytes that takes what closes things first. It sees only which bytes are allowed,
-never the grammar: where a string has to hold an expression, examples of the expression help it, and
-where it does not arrive it takes turns among the bytes that are allowed. Short, not always shortest.
+never the grammar: where a string has to hold an expression, examples of the expression help it;
+where it does not arrive it looks a byte ahead, and at last takes turns among the bytes that are
+allowed. Short, not always shortest.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gguf_runtime.text.constraint.vocabulary import BYTE_END
 
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 MOST_BYTES = 1 << 16  # of a closing text
-SOON = 2048
+SOON = 1024
+ASCII = 128
+MOST_WAYS = 128  # bytes that are looked behind
+PATIENCE = 3  # times that the same choice is met before turns are taken
 
 # What ends objects, arrays, strings and items comes first; then what is a whole value already.
 _LIKED = b'}])",:0n1tf[{Z!' + b">.;-'/_a\n "
@@ -29,23 +34,26 @@ _RANK[[*b"bcdeghijklmopqrsuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY23456789"]] = 60
 _RANK[list(_LIKED)] = np.arange(len(_LIKED))
 
 
-def shortest(matcher: LLMatcher, examples: Sequence[bytes] = ()) -> bytes | None:
+def shortest(
+    matcher: LLMatcher, examples: Sequence[bytes] = (), json: bool = False
+) -> bytes | None:
     """Bytes that make the text whole from the matcher's state, over single bytes.
 
     None where none were found. The matcher stays as it is. `examples` are texts that strings may
-    have to hold.
+    have to hold; `json` says that the text is JSON, where what closes things is known.
     """
-    for most, turns in ((SOON, False), (SOON, True), (MOST_BYTES, False)):
-        text = _walk(matcher.deep_copy(), examples, most, turns=turns)
+    stages = ((SOON, False), (SOON, True), (MOST_BYTES, False))
+    for most, careful in stages if json else stages[1:]:
+        text = _walk(matcher.deep_copy(), examples, most, careful=careful)
         if text is not None:
             return text
     return None
 
 
-def _walk(state: LLMatcher, examples: Sequence[bytes], most: int, *, turns: bool) -> bytes | None:
+def _walk(state: LLMatcher, examples: Sequence[bytes], most: int, *, careful: bool) -> bytes | None:
     out = bytearray()
     seen: dict[tuple[bytes, int], int] = {}
-    helped = -1  # where the last example ended
+    helped = False  # an example was tried in this string
     while len(out) <= most:
         if state.is_accepting():
             return bytes(out)
@@ -59,23 +67,37 @@ def _walk(state: LLMatcher, examples: Sequence[bytes], most: int, *, turns: bool
         ways = _ways(mask)
         if not ways:
             return None
-        if examples and len(ways) > STRING and ways[0] != QUOTE and helped < 0:
+        if examples and not helped and len(ways) > STRING and ways[0] != QUOTE:
+            helped = True
             example = _fitting(state, examples)
-            helped = len(out)
             if example:
                 out += example
                 continue
         byte = ways[0]
-        if turns:
+        if careful:
             key = (mask, out[-1] if out else 0)
             turn = seen[key] = seen.get(key, -1) + 1
-            byte = ways[turn % len(ways)]
+            byte = ways[turn % len(ways)] if turn > PATIENCE else _narrowest(state, ways)
         if byte == QUOTE:
-            helped = -1
+            helped = False
         if not state.consume_token(byte):
             return None
         out.append(byte)
     return None
+
+
+def _narrowest(state: LLMatcher, ways: list[int]) -> int:
+    """The byte that ends the text, else the one behind which there is the least choice."""
+    best = (BYTE_END + 1, 0, ways[0])
+    plain = [b for b in ways if b < ASCII] or ways
+    for k, byte in enumerate(plain[:MOST_WAYS]):
+        copy = state.deep_copy()
+        if not copy.consume_token(byte):
+            continue
+        if copy.is_accepting():
+            return byte
+        best = min(best, (len(_allowed(copy.compute_bitmask())), k, byte))
+    return best[2]
 
 
 def _fitting(state: LLMatcher, examples: Sequence[bytes]) -> bytes:
@@ -90,10 +112,14 @@ def _fitting(state: LLMatcher, examples: Sequence[bytes]) -> bytes:
     return b""
 
 
+def _allowed(mask: bytes) -> NDArray[np.int64]:
+    bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
+    return np.flatnonzero(bits[:BYTE_END])
+
+
 def _ways(mask: bytes) -> list[int]:
     """Bytes that may come next, the likeliest to end the text first."""
-    bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")
-    allowed = np.flatnonzero(bits[:BYTE_END])
+    allowed = _allowed(mask)
     order = [int(b) for b in allowed[np.argsort(_RANK[allowed], kind="stable")]]
     if len(order) > STRING and QUOTE in order:  # } and ] are letters here
         order.remove(QUOTE)

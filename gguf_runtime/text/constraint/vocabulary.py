@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,11 @@ class Vocabulary:
         allowed[list(end_ids)] = False
         self.writable: U8 = np.packbits(allowed, bitorder="little")
 
+    def spell(self, text: bytes) -> list[int]:
+        """Tokens whose bytes are the text, as a tokenizer would choose them behind other text."""
+        found: list[int] = self.tokenizer.tokenize_bytes(text)
+        return found
+
 
 class _Wrapped:
     """The attributes that llguidance reads."""
@@ -78,6 +83,28 @@ class _Wrapped:
         return self._encode(text)
 
 
+class _Speller:
+    """Tokens of a text that stands behind other text: no space is put before it."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = ref(tokenizer)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        tokenizer = self._tokenizer()
+        assert tokenizer is not None, "the tokenizer is kept by whoever asks"
+        ids: list[int] = []
+        for lead in (b"\n", b"x", b")"):  # one of them merges with nothing that follows
+            ids = tokenizer.encode(lead + data)
+            pieces = [tokenizer.piece(i, special=True) for i in ids]
+            for k in range(len(ids)):
+                if b"".join(pieces[: k + 1]).lstrip(b" ") == lead:
+                    if b"".join(pieces[k + 1 :]) == data:
+                        return ids[k + 1 :]
+                    break
+        return ids
+
+
 _known: WeakKeyDictionary[Tokenizer, Vocabulary] = WeakKeyDictionary()
 
 
@@ -91,7 +118,7 @@ def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
             [tokenizer.piece(i, special=True) for i in range(n)],
             sorted(tokenizer.control_ids),
             ends or [n - 1],
-            tokenizer.encode,
+            _Speller(tokenizer),
             SLICES,
         )
         _known[tokenizer] = found
