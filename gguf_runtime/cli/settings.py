@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gguf_runtime.cli import constraints as c
 from gguf_runtime.cli import options as o
 from gguf_runtime.cli.groups import COMMAND_LINE, Group
 from gguf_runtime.cli.values import UsageError, read
@@ -70,6 +71,11 @@ class Settings(Choice):
     show_thinking: o.ShowThinking = False
     template: o.Template = None
     template_arg: o.TemplateArg = None
+    schema: c.Schema = None
+    regex: c.Regex = None
+    grammar: c.Grammar = None
+    choice: c.Choice = None
+    choices: c.Choices = None
     show_settings: o.ShowSettings = False
 
     def request(self) -> dict[str, Any]:
@@ -83,6 +89,7 @@ class Settings(Choice):
         asked["stop"] = list(self.stop) if self.stop else None
         asked["stop_ids"] = list(self.stop_id) if self.stop_id else None
         asked["speculate"] = False if self.no_speculate else None
+        asked |= c.asked(self.schema, self.regex, self.grammar, self.choice, self.choices)
         return {k: v for k, v in asked.items() if v is not None}
 
     def machine(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
     root  ::= item ("," item)*          sequences, alternatives, groups, comments with #
     item  ::= [a-z]{1,8} | "x"? | .     classes, literals, any code point; * + ? {m} {m,} {m,n}
-    tool  ::= <[42]> | !<think>         one token of the vocabulary, or any other
 
 Every group becomes a rule of its own, so that nothing that walks over a grammar recurses over its
 depth. A rule goes on over a new line only within a group or behind `|`.
@@ -23,8 +22,7 @@ UNBOUNDED = -1
 
 _NAME = re.compile(r"[A-Za-z0-9-]+")
 _COUNT = re.compile(r"\{[ \t]*(\d+)[ \t]*(?:(,)[ \t]*(\d*)[ \t]*)?\}")
-_TOKEN_ID = re.compile(r"(!?)<\[(\d{1,9})\]>")
-_TOKEN_TEXT = re.compile(r"(!?)<([^<>\n]+)>")
+_TOKEN = re.compile(r"!?<[^<>\n]+>")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-"}
 _HEX_DIGITS = re.compile("[0-9A-Fa-f]+")
 _HEX = {"x": 2, "u": 4, "U": 8}
@@ -46,15 +44,7 @@ class Ref:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token of the vocabulary by id or by text; `other`: any but that."""
-
-    what: int | str
-    other: bool = False
-
-
-Atom = Chars | Ref | Token
+Atom = Chars | Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +183,7 @@ class _Parser:
         self.found[group.name] = [*group.alternatives, tuple(group.items)]
 
     def _atoms(self, c: str) -> list[Item]:
-        """A literal (one atom a character), class, dot, token or name."""
+        """A literal (one atom a character), class, dot or name."""
         if c == '"':
             return self._literal()
         if c == "[":
@@ -201,12 +191,10 @@ class _Parser:
         if c == ".":
             self.at += 1
             return [Item(Chars(((0, MOST_CODE_POINT),)))]
-        for pattern in (_TOKEN_ID, _TOKEN_TEXT):
-            token = pattern.match(self.text, self.at)
-            if token is not None:
-                self.at = token.end()
-                what = int(token[2]) if pattern is _TOKEN_ID else f"<{token[2]}>"
-                return [Item(Token(what, other=bool(token[1])))]
+        if _TOKEN.match(self.text, self.at):
+            raise self._error(
+                "single tokens cannot be named in a grammar: write their text in quotes"
+            )
         name = _NAME.match(self.text, self.at)
         if name is None:
             raise self._error(f"nothing begins with {show(c)} here")

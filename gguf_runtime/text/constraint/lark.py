@@ -7,24 +7,78 @@ point is a lexeme of its own, which is exact too: no code point's bytes begin an
 
 from __future__ import annotations
 
+from gguf_runtime.errors import RequestError
 from gguf_runtime.text.constraint.gbnf import (
     UNBOUNDED,
     Chars,
     Item,
     Ref,
     Rules,
-    Token,
 )
 
-MOST_UNROLLED = 50_000  # items of a grammar written as one expression
+# Rules within rules: in one lexeme, and at all. The compiler recurses, and its stack is not ours.
+MOST_IN_LEXEME, MOST_DEPTH = 200, 500
 
 
 def to_lark(rules: Rules) -> str:
     """The same language as `root` of the rules."""
+    rules = _without_aliases(rules)
     reached = _reached(rules)
-    if _has_tokens(rules, reached) or (order := _innermost_first(rules, reached)) is None:
+    order, recursive = _innermost_first(rules, reached)
+    if recursive or _depth(rules, order) > MOST_IN_LEXEME:
         return _parsed(rules, reached)
     return _one_lexeme(rules, order)
+
+
+def _without_aliases(rules: Rules) -> Rules:
+    """Rules taken out that are another rule and nothing else, or a plain repetition of one."""
+    other: dict[str, Item] = {}
+    for name, alternatives in rules.items():
+        if name == "root" or len(alternatives) != 1 or len(alternatives[0]) != 1:
+            continue
+        item = alternatives[0][0]
+        if isinstance(item.atom, Ref) and _plain(item):
+            other[name] = item
+
+    def end(item: Item) -> Item:
+        while isinstance(item.atom, Ref) and item.atom.name in other:
+            inner = other[item.atom.name]
+            if not _plain(item) and (inner.least, inner.most) != (1, 1):
+                break
+            item = _times(item, inner)
+        return item
+
+    return {
+        name: [tuple(end(i) for i in a) for a in alternatives]
+        for name, alternatives in rules.items()
+    }
+
+
+def _plain(item: Item) -> bool:
+    """Once, or `?`, `*` or `+`."""
+    return item.least <= 1 and item.most in (1, UNBOUNDED)
+
+
+def _times(outer: Item, inner: Item) -> Item:
+    """`outer` repetitions of `inner`, as one item."""
+    if (inner.least, inner.most) == (1, 1):
+        return Item(inner.atom, outer.least, outer.most)
+    most = UNBOUNDED if UNBOUNDED in (outer.most, inner.most) else 1
+    return Item(inner.atom, min(outer.least, inner.least), most)
+
+
+def _depth(rules: Rules, order: list[str]) -> int:
+    """How deep rules stand within each other; `order` has the innermost first."""
+    deep: dict[str, int] = {}
+    for name in order:
+        inner = (
+            deep[i.atom.name]
+            for a in rules[name]
+            for i in a
+            if isinstance(i.atom, Ref) and i.most != 0
+        )
+        deep[name] = 1 + max(inner, default=0)
+    return deep["root"]
 
 
 def _reached(rules: Rules) -> list[str]:
@@ -39,24 +93,20 @@ def _reached(rules: Rules) -> list[str]:
     return list(seen)
 
 
-def _has_tokens(rules: Rules, reached: list[str]) -> bool:
-    return any(isinstance(i.atom, Token) for r in reached for items in rules[r] for i in items)
-
-
-def _innermost_first(rules: Rules, reached: list[str]) -> list[str] | None:
-    """An order in which every rule stands behind those that it uses; None with recursion."""
+def _innermost_first(rules: Rules, reached: list[str]) -> tuple[list[str], bool]:
+    """An order in which every rule stands behind those that it uses, and whether one uses itself."""
     uses = {
         r: [i.atom.name for items in rules[r] for i in items if isinstance(i.atom, Ref) and i.most]
         for r in reached
     }
     order: list[str] = []
+    recursive = False
     state = {"root": 1}
     stack = [("root", iter(uses["root"]))]
     while stack:
         name, rest = stack[-1]
         for other in rest:
-            if state.get(other) == 1:
-                return None
+            recursive = recursive or state.get(other) == 1
             if other not in state:
                 state[other] = 1
                 stack.append((other, iter(uses[other])))
@@ -65,7 +115,13 @@ def _innermost_first(rules: Rules, reached: list[str]) -> list[str] | None:
             state[name] = 2
             order.append(name)
             stack.pop()
-    return order
+        if len(stack) > MOST_DEPTH:
+            raise RequestError(
+                "rules and groups stand too deep within each other",
+                where="grammar",
+                expected=f"at most {MOST_DEPTH} levels",
+            )
+    return order, recursive
 
 
 def _one_lexeme(rules: Rules, order: list[str]) -> str:
@@ -89,12 +145,7 @@ def _alternatives(alternatives: list[tuple[Item, ...]], names: dict[str, str]) -
 
 def _item(item: Item, names: dict[str, str]) -> str:
     atom = item.atom
-    if isinstance(atom, Chars):
-        text = _class(atom)
-    elif isinstance(atom, Ref):
-        text = names[atom.name]
-    else:
-        text = _token(atom)
+    text = _class(atom) if isinstance(atom, Chars) else names[atom.name]
     return text + _count(item.least, item.most)
 
 
@@ -117,9 +168,3 @@ def _class(chars: Chars) -> str:
 
 def _code(code: int) -> str:
     return rf"\x{{{code:x}}}"
-
-
-def _token(token: Token) -> str:
-    if isinstance(token.what, str):
-        raise AssertionError("texts of tokens are ids by now")
-    return f"<[^{token.what}]>" if token.other else f"<[{token.what}]>"

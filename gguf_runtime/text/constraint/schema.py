@@ -107,8 +107,10 @@ def prepared(schema: Any) -> dict[str, Any]:
 
 def located(schema: Any, message: str) -> RequestError:
     """What the compiler of grammars said about a schema, as our error."""
-    fact = message.strip().partition("\n")[0].removeprefix("Unsatisfiable schema: ")
-    if message.startswith("Unsatisfiable"):
+    line = message.strip().partition("\n")[0]
+    fact = line.rpartition("JSON schema: ")[2]
+    if fact.startswith("Unsatisfiable"):
+        fact = fact.removeprefix("Unsatisfiable schema: ")
         return RequestError(f"no JSON text satisfies the schema: {fact}", where="schema")
     if "oneOf" in message:
         where = next((p for p, n in _schemas(schema) if isinstance(n, dict) and "oneOf" in n), "")
