@@ -25,6 +25,8 @@ class StopMatcher:
 
     def feed(self, text: str) -> str:
         """What may be shown now; nothing once a stop string was met."""
+        if not self._stops:
+            return text
         if self.found is not None:
             return ""
         text = self._held + text
