@@ -16,7 +16,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from gguf_runtime.engine.job import ALIKE, Bell, Job, clock
 from gguf_runtime.engine.runner import Dropped, Runner
@@ -67,32 +68,37 @@ class Scheduler:
             MachineError: this process was forked; RequestError: the model is closed, or the caller
                 is in the middle of a step (a signal handler, say).
         """
-        backend, me = self.backend, threading.get_ident()
+        me = threading.get_ident()
         try:
             while not ready():
-                turn = backend.turn()
+                turn = self.backend.turn()
                 if self._leader == me:
                     raise RequestError("the model cannot be asked while this thread steps it")
                 if self._leader:
                     self._waiting.add(bell)
-                    bell.wait()
-                    continue
-                backend.line_up()
-                try:
-                    with turn:
-                        try:
-                            self._leader = me
-                            if not ready():
-                                self._step()
-                        finally:
-                            self._leader = 0
-                finally:
-                    backend.leave()
+                    if self._leader:  # who ends now rings
+                        bell.wait()
+                else:
+                    self._lead(ready, me, turn)
                 if told is not None:
                     told()
         finally:
             self._waiting.discard(bell)
             self._pass_on()
+
+    def _lead(self, ready: Callable[[], bool], me: int, turn: AbstractContextManager[Any]) -> None:
+        """One step, unless it is not needed any more."""
+        self.backend.line_up()
+        try:
+            with turn:
+                try:
+                    self._leader = me
+                    if not ready():
+                        self._step()
+                finally:
+                    self._leader = 0
+        finally:
+            self.backend.leave()
 
     def _pass_on(self) -> None:
         """Somebody else may lead."""
