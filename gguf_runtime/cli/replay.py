@@ -178,18 +178,18 @@ def _differences(m: Model, told: dict[str, Any], out: Any) -> list[dict[str, Any
 def _describe(terminal: Terminal, facts: dict[str, Any]) -> None:
     if facts["same"]:
         terminal.line(f"same: {facts['tokens']}/{facts['of']} tokens")
-    else:
-        first = facts["first"]
-        terminal.line(f"differs: {facts['tokens']}/{facts['of']} tokens are the same")
-        for run in ("recorded", "replayed"):
-            terminal.line(f"  {run}  {_shown(first[run])}")
-            for row in first[run]["top"]:
-                terminal.line(f"    {row['logit']:9.4f}  {_shown(row)}")
-        margins = [f"{_number(first['margin'][run])} {run}" for run in ("recorded", "replayed")]
-        terminal.line(f"  margin of the recorded token: {', '.join(margins)}")
+        return
+    first = facts["first"]
+    terminal.line(f"differs: {facts['tokens']}/{facts['of']} tokens are the same")
+    for run in ("recorded", "replayed"):
+        terminal.line(f"  {run}  {_shown(first[run])}")
+        for row in first[run]["top"]:
+            terminal.line(f"    {row['logit']:9.4f}  {_shown(row)}")
+    margins = [f"{_number(first['margin'][run])} {run}" for run in ("recorded", "replayed")]
+    terminal.line(f"  margin of the recorded token: {', '.join(margins)}")
     for s in facts["settings"]:
         terminal.line(f"  {s['name']}: {s['recorded']} recorded, {s['replayed']} replayed")
-    if not facts["same"] and not facts["settings"]:
+    if not facts["settings"]:
         terminal.line("  no setting differs")
 
 
