@@ -31,6 +31,8 @@ OLD_SPELLINGS = frozenset(
         "--max-new-tokens",
         "--ctx-size",
         "--system-prompt",
+        "--json-schema",
+        "--grammar-file",
     ]
 )
 # Options of other programs that make no sense here, and why.
@@ -43,7 +45,8 @@ FOREIGN = {
     "--mlock": "weights are repacked into memory of their own; nothing is locked",
     "--no-mmap": "the file is read once, in windows, and let go",
 }
-SECTIONS = ("prompt", "answer", "sampling", "machine", "output", "other")
+SECTIONS = ("prompt", "answer", "constraint", "sampling", "machine", "output")  # others follow
+LAST = "other"
 WIDTH = 100
 
 __all__ = ["UsageError", "build", "call", "parameters"]
@@ -182,13 +185,14 @@ def _help_lines(command: TyperCommand, path: str) -> list[str]:
     for p in arguments:
         lines += _entry(f"{p.metavar}", getattr(p, "help", "") or "", width)
     lines += [""] if arguments else []
-    for section in SECTIONS:
-        rows = [p for p in options if (p.rich_help_panel or "other") == section]
+    named = [str(p.rich_help_panel or LAST) for p in options]
+    for section in dict.fromkeys([*SECTIONS, *(n for n in named if n != LAST), LAST]):
+        rows = [p for p, n in zip(options, named, strict=True) if n == section]
         if rows:
             lines.append(f"{section}:")
             for p in rows:
                 lines += _entry(_spelling(p), _description(p), width)
-            if section == "other":
+            if section == LAST:
                 lines += _entry("-h, --help", "this text", width)
             lines.append("")
     return [*lines, "examples:", command.epilog] if command.epilog else lines[:-1]

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 RECORD_VERSION = 1
 BEST = 5  # logits of each choice that are kept
-REPEATED = ("max_tokens", "stop", "stop_ids", "stop_on_loop", "think_budget")  # asked of the answer
+# What was asked of the answer and has a say in which tokens are chosen.
+REPEATED = (
+    *("max_tokens", "stop", "stop_ids", "stop_on_loop", "think_budget"),
+    *("schema", "regex", "grammar", "choices"),
+)
 LOGITS_BYTES = 128 << 20  # most memory for logits at once
 
 Top = list[tuple[int, float]]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gguf_runtime import Model
 
 
+_OPTION = {"stop_ids": "stop_id", "choices": "choice"}  # engine's name -> option's name
+
+
 def replay(
     record: Annotated[
         str, typer.Argument(metavar="RECORD", help="a file that `run --record` has written")
@@ -65,7 +68,7 @@ def replay(
 def _settings(told: dict[str, Any]) -> Settings:
     known = {f.name for f in fields(Settings)}
     machine = {k: v for k, v in told["machine"].items() if k in known}
-    request = {("stop_id" if k == "stop_ids" else k): v for k, v in told["request"].items()}
+    request = {_OPTION.get(k, k): v for k, v in told["request"].items()}
     sampling = {k: v for k, v in told["sampling"].items() if k in known}
     return Settings().having(machine | sampling | request, "record")
 

@@ -202,6 +202,27 @@ def test_the_configuration_does_not_touch_a_replay(gg, record, tmp_path):
     assert gg("replay", str(record), GGUF_RUNTIME_CONFIG=str(config)).code == 0
 
 
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        ("--regex", "[a-c]{6,9}"),
+        ("--choice", "abc", "--choice", "abd"),
+        ("--schema", '{"enum": [17]}'),
+    ],
+    ids=lambda c: c[0],
+)
+def test_a_constrained_record_repeats_with_its_constraint(gg, model, tmp_path, constraint):
+    path = tmp_path / "r.json"
+    done = gg("run", model, "hello", "-n", "30", "--seed", "3", *constraint, "--record", str(path))
+    assert done.code == 0, done.err
+    told = json.loads(path.read_text())
+    jsonschema.validate(told, RECORD)
+
+    n = len(told["ids"])
+    assert n > 0
+    assert gg("replay", str(path)).out == f"same: {n}/{n} tokens\n"
+
+
 def test_a_raw_record_repeats_too(gg, tmp_path):
     path = tmp_path / "raw.json"
     done = gg(
