@@ -147,10 +147,17 @@ class Answering:
         events: bool = False,
         notices: tuple[Notice, ...] = (),
         profile: bool = False,
+        trimmer: Trimmer | None = None,
     ) -> Stream:
         """The stream of a request on a session; what `stream` and `Chat` share."""
-        generation = self._generation(session, ids, request, notices)
-        return Stream.begin(generation, finished, events=events, profile=profile)
+        generation = self._generation(session, ids, request, notices, None, trimmer)
+
+        def ended(out: Completion) -> None:
+            finished(out)
+            if trimmer is not None:  # then the answer may have moved to a session of its own
+                generation.close()
+
+        return Stream.begin(generation, ended, events=events, profile=profile)
 
     def prepare(
         self,
@@ -169,12 +176,8 @@ class Answering:
         request = self.request(templated=made.templated, style=made.style, **options)
         ids, notices, trimmer = made.ids, made.notices, None
         if request.on_overflow == "trim":
-            trimmer = self.prompter.trimmer(
-                made, messages or (), turn, self.scheduler.backend.n_ctx
-            )
-            ids = trimmer.fit()
-            notices = (*notices, *trimmer.notices)
-            trimmer.notices.clear()
+            limit = self.scheduler.backend.n_ctx
+            ids, notices, trimmer = self.prompter.fitted(made, messages or (), turn, limit)
         session = self.session(request.reuse)
         return self._generation(session, ids, request, notices, bell, trimmer)
 

@@ -15,7 +15,8 @@ from weakref import ref
 
 from gguf_runtime.engine.completion import Completion
 from gguf_runtime.engine.messages import Message, write_messages
-from gguf_runtime.engine.prompt import after
+from gguf_runtime.engine.overflow import TRIMMED
+from gguf_runtime.engine.prompt import Prompt, after
 from gguf_runtime.engine.rounds import ROUNDS, Confirm, Rounds
 from gguf_runtime.engine.stream import Stream
 from gguf_runtime.engine.turn import NOTHING, Turn
@@ -276,8 +277,13 @@ class Chat:
     ) -> Stream:
         segments, style, notices = self._model.prompter.conversation(self.messages, turn)
         rendered, whole = "".join(text for text, _ in segments), self._encode(segments)
-        self._fits(whole)
         request = self._model.request(templated=True, style=style, **options)
+        trimmer = None
+        if request.on_overflow == "trim":
+            made = Prompt(whole, True, style, notices)
+            prompter, limit = self._model.prompter, self._model.context
+            whole, notices, trimmer = prompter.fitted(made, self.messages, turn, limit)
+        self._fits(whole)
         session = self._model.session(request.reuse)
 
         def finished(out: Completion) -> None:
@@ -289,14 +295,23 @@ class Chat:
                 self._settle()
                 return
             self.messages.append(_answer(out))
-            # A stop string was cut off what is shown: then the next turn compares ids instead.
-            if self._model.detokenize(out.ids) == out.text:
+            # A stop string was cut off what is shown: then the next turn compares ids instead. So
+            # it does where turns were left out of what was read; they stay in the conversation.
+            trimmed = any(n.code == TRIMMED for n in out.notices)
+            if self._model.detokenize(out.ids) == out.text and not trimmed:
                 past = [dict(m) for m in self.messages]
                 self._places.append(_Place(past, rendered + out.text, whole + out.ids))
             self._turn, self._asked = turn, None
 
         return self._model.start(
-            session, whole, request, finished, events=events, notices=notices, profile=profile
+            session,
+            whole,
+            request,
+            finished,
+            events=events,
+            notices=notices,
+            profile=profile,
+            trimmer=trimmer,
         )
 
 

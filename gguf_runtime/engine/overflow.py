@@ -15,6 +15,7 @@ from gguf_runtime.errors import RequestError, show
 OnOverflow = Literal["stop", "error", "trim"]
 CHOICES = ("stop", "error", "trim")
 ROOM = 8  # this part of the context is left free behind a trimmed prompt, where turns allow it
+TRIMMED = "trimmed"  # the code of what is said
 FIRST = ("system", "developer")
 
 Messages = Sequence[Mapping[str, Any]]
@@ -128,7 +129,7 @@ class Trimmer:
 
     def _say(self, what: str, before: int) -> None:
         message = f"{what} dropped to fit the context: {before:,} tokens became {len(self._ids):,}"
-        self.notices.append(Notice("trimmed", message))
+        self.notices.append(Notice(TRIMMED, message))
 
 
 def split(messages: Messages) -> list[list[Mapping[str, Any]]]:

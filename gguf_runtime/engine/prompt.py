@@ -135,14 +135,26 @@ class Prompter:
             rendered += empty + block.forced
         return segments, style_of(self.tokenizer, form, rendered, turn.tools, turn.budget), notices
 
-    def trimmer(self, made: Prompt, messages: Sequence[Message], turn: Turn, limit: int) -> Trimmer:
-        """What makes a prompt shorter where the context is full; its notices say what it dropped."""
+    def fitted(
+        self, made: Prompt, messages: Sequence[Message], turn: Turn, limit: int
+    ) -> tuple[list[int], tuple[Notice, ...], Trimmer]:
+        """A prompt that the context holds, what has to be said about it, and what shortens it further.
+
+        Raises:
+            RequestError: it cannot be made short enough.
+        """
         if made.templated:
-            return Trimmer(
-                made.ids, limit, messages, lambda m: self.encode(self.conversation(m, turn)[0])
-            )
-        keep = int(self.tokenizer.bos_id is not None and made.ids[0] == self.tokenizer.bos_id)
-        return Trimmer(made.ids, limit, keep=keep)
+
+            def render(kept: Sequence[Message]) -> list[int]:
+                return self.encode(self.conversation(kept, turn)[0])
+
+            trimmer = Trimmer(made.ids, limit, messages, render)
+        else:
+            keep = int(self.tokenizer.bos_id is not None and made.ids[0] == self.tokenizer.bos_id)
+            trimmer = Trimmer(made.ids, limit, keep=keep)
+        ids, said = trimmer.fit(), tuple(trimmer.notices)
+        trimmer.notices.clear()
+        return ids, (*made.notices, *said), trimmer
 
     def plain(self, text: str | bytes, *, bos: bool = True, special: bool = False) -> list[int]:
         """Text to be continued; `bos` adds what the file puts before a text."""

@@ -172,6 +172,37 @@ def test_batched_answers_are_trimmed_alike(model):
     assert both[0].ids == both[2].ids == alone.ids
 
 
+def test_a_chat_goes_on_behind_what_it_drops_and_keeps_every_message(model):
+    options = {"on_overflow": "trim", "max_tokens": 12, "temperature": 0}
+    trimmed = 0
+    with model.chat(system="be brief") as chat:
+        for k in range(9):
+            asked = [*chat.messages, said("user", f"question {k:03}")]
+            out = chat.send(f"question {k:03}", **options)
+
+            alone = model.complete(messages=asked, reuse=False, **options)
+            assert out.ids == alone.ids
+            trimmed += "trimmed" in [n.code for n in out.notices]
+        assert len(chat.messages) == 1 + 2 * 9
+    assert trimmed >= 2
+
+
+def test_a_chat_that_trims_while_answering_leaves_no_pages(model):
+    stopped = unending(model, messages=turns(4))
+    before = model.backend.used_pages
+    with model.chat(messages=turns(4)[:-1]) as chat:
+        out = chat.send(
+            "the last one",
+            on_overflow="trim",
+            max_tokens=len(stopped.ids) + 20,
+            seed=stopped.seed,
+            **LONG,
+        )
+        assert out.ids[: len(stopped.ids)] == stopped.ids
+        assert chat.messages[-1]["content"] == out.text
+    assert model.backend.used_pages == before
+
+
 def test_an_unknown_choice_is_refused(model):
     with pytest.raises(RequestError) as e:
         model.complete("hi", on_overflow="shift")
