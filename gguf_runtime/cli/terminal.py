@@ -64,6 +64,7 @@ class Terminal:
     _line: str = ""  # the progress line that stands on the terminal
     _task: str = ""
     _since: float = 0.0
+    _from: int = 0  # what was done by then
     _said: float = 0.0
 
     @property
@@ -161,17 +162,28 @@ class Terminal:
         now = time.monotonic()
         if what != self._task:
             self.clear()
-            self._task, self._since, self._said = what, now, 0.0
+            self._task, self._since, self._said, self._from = what, now, 0.0, done
         finished = total > 0 and done >= total
         if self.err_is_terminal and os.environ.get("TERM") != "dumb":
             if finished:
                 self.clear()
             elif now - self._said >= REDRAW_S:
                 self._said = now
-                self._draw(_status(what, done, total, now - self._since))
+                self._draw(self._status(what, done, total, now - self._since))
         elif not finished and self._line_is_due(done, total, now):
             self._said = now
-            self._err(_status(what, done, total, now - self._since))
+            self._err(self._status(what, done, total, now - self._since))
+
+    def _status(self, what: str, done: int, total: int, spent: float) -> str:
+        if not total:
+            return f"{what} …"
+        if total >= 1 << 20:  # bytes
+            amount = f"{done / 1e6:,.0f}/{total / 1e6:,.0f} MB"
+        else:
+            amount = f"{done:,}/{total:,}" + (" tokens" if what == READING else "")
+        new = done - self._from
+        left = spent * (total - done) / new if new > 0 and spent > SURE_S else 0
+        return f"{what} {amount}" + (f", {left:,.0f} s left" if left >= 1 else "")
 
     def clear(self) -> None:
         """Take the progress line off the terminal."""
@@ -249,14 +261,3 @@ def _columns() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):
         return 80
-
-
-def _status(what: str, done: int, total: int, spent: float) -> str:
-    if not total:
-        return f"{what} …"
-    if total >= 1 << 20:  # bytes
-        amount = f"{done / 1e6:,.0f}/{total / 1e6:,.0f} MB"
-    else:
-        amount = f"{done:,}/{total:,}" + (" tokens" if what == READING else "")
-    left = spent * (total - done) / done if done and spent > SURE_S else 0
-    return f"{what} {amount}" + (f", {left:,.0f} s left" if left >= 1 else "")

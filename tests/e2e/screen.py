@@ -132,9 +132,13 @@ class Screen:
         """All rows as one text."""
         return "\n".join(self.lines()).rstrip("\n")
 
-    def until(self, words: str, since: int = 0) -> str:
-        """Wait for words (a regular expression) in the rows from `since` on."""
-        return self._wait(lambda: re.search(words, "\n".join(self.lines()[since:]), re.M), words)
+    def until(self, words: str, since: int = 0) -> None:
+        """Wait for words (a regular expression) in the rows from `since` on, cut or not at an edge."""
+        self._wait(lambda: self._has(words, since), words)
+
+    def _has(self, words: str, since: int) -> bool:
+        rows = self.lines()[since:]
+        return any(re.search(words, glue.join(rows), re.MULTILINE) for glue in ("\n", ""))
 
     def seen(self, condition: Any) -> None:
         """Wait until something holds of what a person sees."""

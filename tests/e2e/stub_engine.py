@@ -146,6 +146,8 @@ class Chat:
         pause = 0.0
         if text.startswith("slow"):
             pieces, pause = ["word "] * 1000, 0.05
+        elif text == "think":
+            pieces = ["(let me ", "think\x1b[31m\n", "about it)", "the ", "answer"]
         elif text == "hostile":
             pieces = ["\x1b[31mred\x1b]0;title\x07", ", bell\x07\x9b\x08"]
         elif text.startswith("say-slowly "):
@@ -206,6 +208,7 @@ class ChatStream:
     def __init__(self, chat: Chat, pieces: list[str], pause: float, events: bool) -> None:
         self._chat, self._left, self._pause = chat, iter(pieces), pause
         self._events, self._said, self._over = events, "", False
+        self._thinking = False
         self.result = completion("", "interrupted", chat.tokens, 0)
 
     def __iter__(self) -> ChatStream:
@@ -218,6 +221,9 @@ class ChatStream:
         if piece is None:
             self._end("stop")
             raise StopIteration
+        if piece == "(let me " or self._thinking:
+            self._thinking = not piece.endswith(")")
+            return "reasoning", piece.strip("()")
         self._said += piece
         return ("text", piece) if self._events else piece
 

@@ -406,3 +406,26 @@ def test_a_dumb_terminal_gets_a_plain_line_and_no_sequences(talk, tmp_path):
     assert t.ended() == 0
     assert b"\x1b" not in t.raw
     assert said(tmp_path)[::2] == ["one", "two\nthree"]
+
+
+def test_reasoning_is_dimmed_above_the_answer_and_no_part_of_it(talk, tmp_path):
+    t = talk()
+    row = t.prompt()
+    t.enter("think")
+    t.prompt(row + 3)
+    assert "> think\nlet me think[31m\nabout it\nthe answer\n>" in t.text()
+    assert b"\x1b[2mabout\x1b[0m\x1b[2m it\x1b[0m" in t.raw
+    assert b"\x1b[31m" not in t.raw
+    assert said(tmp_path) == ["think", "the answer"]
+
+
+def test_reasoning_never_reaches_a_pipe():
+    done = subprocess.run(
+        [sys.executable, STUB, "chat", "m"],
+        input="think\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("the answer\n", "")

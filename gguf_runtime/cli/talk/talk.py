@@ -66,8 +66,10 @@ class Talk:
 
     def open(self) -> None:
         """Load the model; what is typed meanwhile stands in the line afterwards."""
+        machine = self.settings.machine()
+        machine.pop("seed", None)  # it is an option of requests, which /set can take back
         with Quiet() as keys:
-            self.model = load(self.terminal, self.name, **self.settings.machine())
+            self.model = load(self.terminal, self.name, **machine)
         self.default = keys.typed or self.default
 
     def begin(self, messages: list[dict[str, Any]] | None = None) -> None:

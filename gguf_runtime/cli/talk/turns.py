@@ -58,6 +58,7 @@ def _answer(talk: Talk, text: str) -> bool:
     """Show the answer; False where the message does not fit any more."""
     terminal = talk.terminal
     talk.save(pending=text)
+    before = len(talk.chat.messages)
     with Quiet() as keys:
         try:
             with Stoppable() as ctrl_c:
@@ -76,7 +77,7 @@ def _answer(talk: Talk, text: str) -> bool:
     out = stream.result
     if not ctrl_c.stopped:
         talk.account(out)
-    elif talk.chat.messages and talk.chat.messages[-1]["role"] == "assistant":
+    elif len(talk.chat.messages) > before:
         terminal.say("stopped; what was said stays in the conversation")
         talk.account(out)
     else:
