@@ -213,7 +213,8 @@ def model(talk: Talk, name: str) -> None:
         talk.terminal.say(repr(talk.model))
         return
     resolve(name)
-    refuse_without_template(name)
+    if talk.settings.template is None:
+        refuse_without_template(name)
     messages, before = list(talk.chat.messages), talk.name
     talk.chat.close()
     talk.model.close()
