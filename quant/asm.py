@@ -1,6 +1,6 @@
 """`python -m quant.asm [--also PACKAGE] KERNEL [ISA]`: a kernel's machine code, and what it is made of.
 
-KERNEL is a factory and its parameters: `stream:Q4_K:a8:1`, `panel:Q8_0:a16`, `floats:F16:many`;
+KERNEL is a factory and its parameters: `stream:Q4_K:a8:one`, `panel:Q8_0:a16`, `floats:F16:many`;
 with its module in front where two have the same name. ISA is a name of `quant.simd.isa.TARGETS`,
 with its architecture in front where both have it (`aarch64/generic`); this CPU's best one unless
 said otherwise. Nothing is run, so any of them can be read anywhere. `--also` names a package whose
@@ -24,7 +24,8 @@ from quant.errors import QuantError
 
 _LABEL = re.compile(r"^(\.?L\w+):")
 _JUMP = re.compile(r"^\s+(?:j\w+|b(?:\.\w+)?|cbn?z|tbn?z)\s.*?(\.?L\w+)\s*$")
-_COMMENT = re.compile(r"\s*(?:#|//|;).*$")
+# Comments, and how an instruction is encoded where two ways exist: `{vex} vpdpbusd`.
+_COMMENT = re.compile(r"\s*(?:#|//|;).*$|\{vex\}\s+")
 _VECTOR = re.compile(r"(?:%[xyz]mm|\b[qdv])(\d+)\b")
 _STACK = re.compile(r"\(%rsp\b|\[sp\b")
 _CALLS = ("call", "callq", "bl", "blr")
@@ -135,7 +136,7 @@ def _is_kernel(decorator: ast.expr) -> bool:
 
 
 def kernel_of(text: str, packages: Sequence[str] = ("quant",)) -> Any:
-    """The Python kernel that a text such as `stream:Q4_K:a8:1` names."""
+    """The Python kernel that a text such as `stream:Q4_K:a8:one` names."""
     path, *given = text.split(":")
     module, _, factory = path.rpartition(".")
     known = _kernels_of(module) if module else kernels_in(*packages)

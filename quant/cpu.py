@@ -4,9 +4,10 @@ Facts come from the system at run time: never from a compiler, never by arithmet
 Every function takes `root`, the folder that holds /proc and /sys: a test can fake a machine.
 Other systems than Linux are asked in `quant.cpuid`. Imports neither numpy nor numba.
 
-Names of instruction sets, lowest first; each one's machine code runs on all that follow it:
+Names of instruction sets, lowest first:
 
-x86-64   generic (AVX, FMA) · avx2 (AVX2, F16C) · avx512vnni (AVX-512 F BW DQ VL and VNNI)
+x86-64   generic (AVX, FMA) · avx2 (AVX2, F16C) · avxvnni (AVX-VNNI, 256 bits)
+         · avx512vnni (AVX-512 F BW DQ VL and VNNI)
 Arm64    generic · neondot (dot products)
 
 What each may use stands in `quant.simd.isa.TARGETS`; a test compares the two tables.
@@ -24,6 +25,7 @@ from quant.errors import QuantError
 _SSE = frozenset({"sse3", "ssse3", "sse4_1", "sse4_2", "popcnt"})
 _X86 = _SSE | {"avx", "fma"}
 _AVX2 = _X86 | {"avx2", "f16c", "bmi1", "bmi2"}
+_AVX_VNNI = _AVX2 | {"avx_vnni"}
 _VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}
 _NEON = frozenset({"asimd"})
 
@@ -31,7 +33,13 @@ NO_FMA = "nofma"  # results within 1e-3 of the others
 
 # family -> (name, what the CPU must have), lowest first
 _LEVELS: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {
-    "x86": ((NO_FMA, _SSE), ("generic", _X86), ("avx2", _AVX2), ("avx512vnni", _VNNI)),
+    "x86": (
+        (NO_FMA, _SSE),
+        ("generic", _X86),
+        ("avx2", _AVX2),
+        ("avxvnni", _AVX_VNNI),
+        ("avx512vnni", _VNNI),
+    ),
     "arm": (("generic", _NEON), ("neondot", _NEON | {"asimddp"})),
     "other": (),
 }
@@ -165,11 +173,11 @@ def isa(root: str = "/", machine: str | None = None, override: str | None = None
     )
 
 
-def lower(name: str, machine: str | None = None) -> str | None:
-    """The next lower instruction set; None below generic."""
+def lower(name: str, root: str = "/", machine: str | None = None) -> str | None:
+    """The next lower instruction set that this CPU can run; None below the lowest."""
     names = [n for n, _ in _LEVELS[family(machine)]]
-    i = names.index(name)
-    return names[i - 1] if i else None
+    can = supported(root, machine)
+    return next((n for n in names[: names.index(name)][::-1] if n in can), None)
 
 
 def _machine() -> str:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20  # bytes of a task of the reading pass
 LOOPS = 20_000  # of a task in registers
 # Values that accumulate side by side: enough to hide the latency, few enough to stay in registers.
-CHAINS = {"avx512vnni": 16, "avx2": 6, "neondot": 4}
+CHAINS = {"avx512vnni": 16, "avxvnni": 6, "avx2": 6, "neondot": 4}
 LEAST_CHAINS = 4  # on other instruction sets
 PASSES = 5  # of which the best counts
 LEAST_BYTES = 1 << 30  # of a reading pass, where there is memory for it

@@ -27,6 +27,7 @@ KEY_ROW = {"f16": 2 * KEYS, "f32": 4 * KEYS, "q8_0": KEYS}  # bytes of one dimen
 STRIP = {"f16": 32, "f32": 64, "q8_0": 16}  # bytes of 16 values of one row
 ACCUMULATORS = {
     "avx512vnni": 24,
+    "avxvnni": 8,
     "avx2": 8,
     "neondot": 24,
 }  # registers, where more than a strip fits

@@ -32,6 +32,8 @@ class DotWords(MemoryWords, ScalarWords):
 
     # 8-bit codes stand signed in the strip; VNNI wants them unsigned (+128).
     flip_signed = False
+    # Columns that the matmul of few takes straight from a strip, ascending.
+    widths = (1, 2, 3)
     # What accumulators of `group_values` with sub-scales start at, beside the centring correction.
     bias = 0
 

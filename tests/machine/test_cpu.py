@@ -9,6 +9,7 @@ from quant import QuantError, cpu, cpuid
 from quant.simd.isa import TARGETS
 
 HASWELL = "fpu pni ssse3 sse4_1 sse4_2 popcnt avx avx2 fma f16c bmi1 bmi2"
+ALDERLAKE = HASWELL + " avx_vnni"
 ICELAKE = HASWELL + " avx512f avx512bw avx512dq avx512vl avx512_vnni"
 PILEDRIVER = "fpu pni ssse3 sse4_1 sse4_2 popcnt avx fma f16c bmi1"
 SANDY_BRIDGE = "fpu pni ssse3 sse4_1 sse4_2 popcnt avx"
@@ -76,7 +77,7 @@ def no_override(monkeypatch):
 
 @pytest.mark.parametrize(
     ("flags", "best"),
-    [(PILEDRIVER, "generic"), (HASWELL, "avx2"), (ICELAKE, "avx512vnni")],
+    [(PILEDRIVER, "generic"), (HASWELL, "avx2"), (ALDERLAKE, "avxvnni"), (ICELAKE, "avx512vnni")],
 )
 def test_isa_is_the_best_that_every_feature_allows(machine, flags, best):
     machine.cpuinfo(flags, flags)
@@ -120,6 +121,7 @@ def test_a_cpu_of_another_family_is_refused(machine):
 
 def test_levels_demand_what_the_compiler_is_told_it_may_use():
     names = {"bmi": "bmi1", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "avx512vnni": "avx512_vnni",
+             "avxvnni": "avx_vnni",
              "neon": "asimd", "dotprod": "asimddp"}  # fmt: skip
     families = {"x86_64": "x86", "aarch64": "arm"}
     for (isa, arch), target in TARGETS.items():
@@ -155,11 +157,17 @@ def test_override_refuses_an_unknown_name_and_lists_the_known(machine):
     assert "generic, avx2" in str(error.value)
 
 
-def test_lower_steps_down_to_the_lowest():
-    assert cpu.lower("avx512vnni", "x86_64") == "avx2"
-    assert cpu.lower("neondot", "arm64") == "generic"
-    assert cpu.lower("generic", "x86_64") == "nofma"
-    assert cpu.lower("nofma", "x86_64") is None
+def test_lower_steps_down_to_the_lowest_that_the_cpu_can_run(machine):
+    root = str(machine.folder)
+    machine.cpuinfo(ICELAKE)
+    assert cpu.lower("avx512vnni", root, "x86_64") == "avx2"
+    assert cpu.lower("generic", root, "x86_64") == "nofma"
+    assert cpu.lower("nofma", root, "x86_64") is None
+    machine.cpuinfo(ICELAKE + " avx_vnni")
+    assert cpu.lower("avx512vnni", root, "x86_64") == "avxvnni"
+    assert cpu.lower("avxvnni", root, "x86_64") == "avx2"
+    machine.cpuinfo("asimd asimddp", key="Features")
+    assert cpu.lower("neondot", root, "arm64") == "generic"
 
 
 @pytest.mark.skipif(sys.platform != "linux" or cpu.family() != "x86", reason="needs Linux on x86")

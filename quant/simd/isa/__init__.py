@@ -32,6 +32,7 @@ class Target:
 _SSE = "+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt"
 _X86 = _SSE + ",+avx,+fma"
 _AVX2 = _X86 + ",+avx2,+f16c,+bmi,+bmi2"
+_AVX_VNNI = _AVX2 + ",+avxvnni"
 _VNNI = _AVX2 + ",+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512vnni,-prefer-256-bit"
 
 _NEON = "+neon"
@@ -42,6 +43,7 @@ _ROWS = (
     Target("nofma", "x86_64", "x86-64", _SSE, "", _ISA + "generic", "NoFmaX86", exact=False),
     Target("generic", "x86_64", "x86-64", _X86, "generic", _ISA + "generic", "GenericX86"),
     Target("avx2", "x86_64", "x86-64", _AVX2, "znver3", _ISA + "avx2", "Avx2"),
+    Target("avxvnni", "x86_64", "x86-64", _AVX_VNNI, "alderlake", _ISA + "avxvnni", "AvxVnni"),
     Target(
         "avx512vnni", "x86_64", "x86-64", _VNNI, "icelake-server", _ISA + "avx512vnni", "Avx512Vnni"
     ),

@@ -25,6 +25,7 @@ class Avx2(X86):
     P = 2
     tile = (1, 3)
     tile_float = (1, 4)
+    widths = (2, 3, 4)
     asm_register = "x"
 
     def reg_type(self, kind: str) -> Any:

@@ -1,78 +1,23 @@
-"""AVX-512 with VNNI: one register a strip; vpdpbusd adds four products of bytes to an int32."""
+"""AVX-512 with VNNI: one register a strip."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from quant.simd.dots import Code, Scales
-from quant.simd.floats import ROUNDER
-from quant.simd.isa.x86 import X86
+from quant.simd.isa.vnni import Vnni
 from quant.simd.layout import Codes
-from quant.simd.values import Addr, F, S, W
 
 
-class Avx512Vnni(X86):
+class Avx512Vnni(Vnni):
     """Words for AVX-512 VNNI."""
 
     isa = "avx512vnni"
     P = 1
     tile = (2, 6)
     tile_float = (2, 6)
+    widths = (2, 4, 8)
     asm_register = "v"
-    bias = 0x4B400000  # the bits of `ROUNDER`
-    flip_signed = True  # vpdpbusd takes unsigned codes and signed activations
+    dot_intrinsic = "llvm.x86.avx512.vpdpbusd.512"
 
     def tile_of(self, codes: Codes, planes: int) -> tuple[int, int]:
         """Sums of sub-groups of 16 wait in registers of their own: four columns fit."""
         strips, columns = super().tile_of(codes, planes)
         return strips, min(columns, 4) if codes.group == 16 else columns
-
-    def dot_reg(self, acc: Any, u: Any, x: Any, codes: Codes) -> Any:
-        """acc + sum of 4 products in each lane of a register, by vpdpbusd."""
-        return self.intrinsic("llvm.x86.avx512.vpdpbusd.512", self.reg_type("W"), [acc, u, x])
-
-    def scale_of(self, x: S) -> S:
-        """Two registers: the sub-scales s as float32, and -s * `ROUNDER`; both are exact."""
-        s = self.cvt(W(x.regs))
-        return S([*s.regs, *self.mul(s, F([self.const("F", -ROUNDER)])).regs])
-
-    def st_scale(self, a: Addr, x: S) -> None:
-        """Store 16 sub-scales, 128 bytes."""
-        for k, r in enumerate(self.scale_of(x).regs):
-            self.st_f(a + 64 * k, F([r]))
-
-    def ld_scale(self, a: Addr) -> S:
-        """16 sub-scales that `st_scale` stored."""
-        return S([*self.ld_f(a).regs, *self.ld_f(a + 64).regs])
-
-    def group_values(
-        self,
-        code: Code,
-        n_strips: int,
-        columns: Sequence[tuple[Addr, Addr]],
-        codes: Codes,
-        scales: Scales | None = None,
-        ready: bool = False,
-    ) -> list[list[F]]:
-        """f32(i) by float32 operations that are exact: sums, products and i fit 22 to 24 bits.
-
-        Accumulators start at the bits of `ROUNDER`, so that they end as those of ROUNDER + sum, and
-        one fma takes it off and applies the sub-scale: s * (ROUNDER + sum) - s * ROUNDER. Converting
-        is as dear as that, and a multiplication of int32 is two operations of ten cycles.
-        """
-        if scales is None:
-            return super().group_values(code, n_strips, columns, codes, scales, ready)
-        out: list[list[F]] = []
-        for j, acc in self.accumulated(code, n_strips, columns, codes, self.bias, ready):
-            new = []
-            for s in range(n_strips):
-                by, off = (F([r]) for r in scales(s, j).regs)
-                new.append([self.fma(self.f_of_w(W(a.regs)), by, off) for a in acc[s]])
-            if out:
-                new = [
-                    [self.add(x, y) for x, y in zip(*pair, strict=True)]
-                    for pair in zip(out, new, strict=True)
-                ]
-            out = new
-        return out
