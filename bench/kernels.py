@@ -111,7 +111,7 @@ def kernels_of(bench: Bench, t: Type) -> dict[str, Timed]:
         if t.kind == "float":
             one, many = (gemm_float.floats.spec(t.name, shape) for shape in ("one", "many"))
         else:
-            one = gemm_stream.stream.spec(t.name, fmt, 1)
+            one = gemm_stream.stream.spec(t.name, fmt, "one")
             many = gemm_panel.panel.spec(t.name, fmt)
         found[f"{fmt} decode"] = bench.product(t, fmt, one, 1, rows)
         found[f"{fmt} prefill"] = bench.product(t, fmt, many, COLUMNS, ROWS)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quant import gemm
+from quant import decoding_kernels, gemm
 from quant.activations import BLOCKS, LDX, N_GROUPS, T, X
 from quant.formats.layout import F32, U8
 from quant.simd.layout import ACTS
@@ -94,6 +94,22 @@ def quantize_row(x: F32, blocks: U8) -> I64:
     facts = {T: n, X: address(x), BLOCKS: address(blocks), N_GROUPS: k // 32, LDX: x.strides[0]}
     for slot, value in facts.items():
         args[slot // 8] = value
+    return args
+
+
+def decode_args(rows: NDArray[np.int32], source: U8, out: F32, t: Type, factor: float) -> I64:
+    """Arguments that decode some rows of (rows, bytes) of a file into (T, n); a task is one."""
+    args = np.zeros(len(decoding_kernels.SLOTS), np.int64)
+    for slot, value in {
+        decoding_kernels.ROWS: address(rows),
+        decoding_kernels.SOURCE: address(source),
+        decoding_kernels.ROW_BYTES: source.strides[0],
+        decoding_kernels.OUT: address(out),
+        decoding_kernels.OUT_STRIDE: out.strides[0],
+        decoding_kernels.N_BLOCKS: out.shape[1] // t.values,
+    }.items():
+        args[slot // 8] = value
+    args.view(np.float64)[decoding_kernels.FACTOR // 8] = factor
     return args
 
 

@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quant import gemm, reference
-from quant.calls import FORMATS, I64, Run, Sizes, act_bytes, address, aligned, quantize_row, run_all
+from quant.calls import (
+    FORMATS,
+    I64,
+    Run,
+    Sizes,
+    act_bytes,
+    address,
+    aligned,
+    decode_args,
+    quantize_row,
+    run_all,
+)
 from quant.formats.layout import F32, U8
 from quant.simd.layout import ACTS
 from quant.types import Type, get
@@ -237,9 +248,9 @@ def _check(run: Run, isa: str, t: Type, fmt: str, columns: tuple[int, ...]) -> s
     return None
 
 
-def check_stream(run: Run, isa: str, qtype: str, fmt: str, n: int) -> str | None:
+def check_stream(run: Run, isa: str, qtype: str, fmt: str, columns: str) -> str | None:
     """`quant.gemm_stream.stream`."""
-    return _check(run, isa, get(qtype), fmt, (1, n + 1))
+    return _check(run, isa, get(qtype), fmt, (1,) if columns == "one" else (2, 3, 5, 13))
 
 
 def check_panel(run: Run, isa: str, qtype: str, fmt: str) -> str | None:
@@ -292,3 +303,24 @@ def check_pack(run: Run, isa: str, qtype: str) -> str | None:
             f"{int(wrong.sum())} of {wrong.size} bytes differ, first {wrong.reshape(-1).argmax()}"
         )
     return "wrote beyond its strip" if (out[3] != POISON).any() else None
+
+
+def check_decode(run: Run, isa: str, qtype: str) -> str | None:
+    """`quant.decoding_kernels.decode_row`: bits of every value, hard scales among them."""
+    t = get(qtype)
+    k = {"small": 96, "super": 512, "float": 43}[t.kind]
+    rng = np.random.default_rng(0)
+    blocks = rng.integers(0, 256, (7, k // t.values, t.bytes), dtype=np.uint8)
+    rows = np.array([6, 0, 3, 3, 5], np.int32)
+    for factor in (1.0, 22.627416):
+        with np.errstate(invalid="ignore", over="ignore"):
+            expected = t.format.decode(blocks)[rows] * np.float32(factor)
+        out = np.full((len(rows), k + 3), POISON * 0x01010101, np.uint32).view(np.float32)
+        args = decode_args(rows, blocks.reshape(7, -1), out[:, :k], t, factor)
+        run_all(run, args, len(rows))
+        wrong = differences(out[:, :k], expected)
+        if wrong:
+            return f"factor {factor}: {wrong}"
+        if (out[:, k:].view(np.uint8) != POISON).any():
+            return "wrote beside its rows"
+    return None

@@ -1,6 +1,6 @@
 """What the matmul kernels share: their argument row, their scratch, their last step.
 
-    gemm_stream  integer types, one to four columns at a time straight from the strip
+    gemm_stream  integer types, one to eight columns at a time straight from the strip
     gemm_panel   integer types, many columns
     gemm_float   float types
 
@@ -61,62 +61,16 @@ def scratch_bytes(n_columns: int, tile: int) -> int:
     return head + (tile + tile % 2) * columns * 64
 
 
-def finish(args: int, acc: int, stride: int, strip: int, first: int, n: int) -> None:
-    """Accumulators [n columns] at acc -> out, with bias, residual; the last strip may be ragged."""
-    rows = v.ld_i64(args + N_ROWS) - strip * 16
-    ld, ldr = v.ld_i64(args + LD_OUT), v.ld_i64(args + LD_RESID)
-    out = v.ld_i64(args + OUT) + strip * 64 + first * ld
-    bias, resid = v.ld_i64(args + BIAS), v.ld_i64(args + RESID)
-    if resid != 0:
-        resid += strip * 64 + first * ldr
-    if rows < 16:
-        for _ in range(n):
-            x = v.ld_f(acc)
-            if bias != 0:
-                x = v.add(x, v.ld_f_tail(bias + strip * 64, rows))
-            if resid != 0:
-                x = v.add(x, v.ld_f_tail(resid, rows))
-                resid += ldr
-            v.st_f_tail(out, x, rows)
-            acc += stride
-            out += ld
-        return
-    for _ in range(n):
-        x = v.ld_f(acc)
-        if bias != 0:
-            x = v.add(x, v.ld_f(bias + strip * 64))
-        if resid != 0:
-            x = v.add(x, v.ld_f(resid))
-            resid += ldr
-        v.st_f(out, x)
-        acc += stride
-        out += ld
+def finish(args: int, acc: int, stride: int, strip: int, n_strips: int, c: int, n: int) -> None:
+    """Accumulators -> out, with bias and residual, columns c to c + n.
 
-
-def prefetch_step(v: Words, p: Addr, size: int, step: int, steps: int = 8) -> None:
-    """Ask for a part of the lines that lie ahead of `size` bytes that are read in `steps` steps.
-
-    Spread over the steps, so that there is never a burst; nothing is left out where `size` is no
-    whole number of lines.
-    """
-    lines = -(-size // 64)
-    for i in range(lines):
-        if i * steps // lines == step:
-            v.prefetch(p + (FAR + 64 * i), level=2)
-            v.prefetch(p + (NEAR + 64 * i))
-
-
-def finish_strips(
-    args: int, acc: int, stride: int, strip: int, n_strips: int, c: int, n: int
-) -> None:
-    """`finish` of several strips whose accumulators lie `stride` apart, columns c to c + n.
-
+    Those of a column lie 64 bytes behind those of the one before, those of a strip `stride` bytes.
     A column's strips are written side by side: rows of the output lie pages apart.
     """
     whole = n_strips
     if v.ld_i64(args + N_ROWS) < (strip + n_strips) * 16:
         whole -= 1
-        finish(args, acc + whole * stride, 64, strip + whole, c, n)
+        ragged(args, acc + whole * stride, strip + whole, c, n)
     ld, ldr = v.ld_i64(args + LD_OUT), v.ld_i64(args + LD_RESID)
     out = v.ld_i64(args + OUT) + strip * 64 + c * ld
     bias, resid = v.ld_i64(args + BIAS), v.ld_i64(args + RESID)
@@ -135,6 +89,35 @@ def finish_strips(
         acc += 64
         out += ld
         resid += ldr
+
+
+def ragged(args: int, acc: int, strip: int, c: int, n: int) -> None:
+    """`finish` of a last strip that has less than 16 rows."""
+    rows = v.ld_i64(args + N_ROWS) - strip * 16
+    ld, ldr = v.ld_i64(args + LD_OUT), v.ld_i64(args + LD_RESID)
+    out = v.ld_i64(args + OUT) + strip * 64 + c * ld
+    bias, resid = v.ld_i64(args + BIAS), v.ld_i64(args + RESID)
+    for k in range(n):
+        x = v.ld_f(acc + 64 * k)
+        if bias != 0:
+            x = v.add(x, v.ld_f_tail(bias + strip * 64, rows))
+        if resid != 0:
+            x = v.add(x, v.ld_f_tail(resid + strip * 64 + (c + k) * ldr, rows))
+        v.st_f_tail(out, x, rows)
+        out += ld
+
+
+def prefetch_step(v: Words, p: Addr, size: int, step: int, steps: int = 8) -> None:
+    """Ask for a part of the lines that lie ahead of `size` bytes that are read in `steps` steps.
+
+    Spread over the steps, so that there is never a burst; nothing is left out where `size` is no
+    whole number of lines.
+    """
+    lines = -(-size // 64)
+    for i in range(lines):
+        if i * steps // lines == step:
+            v.prefetch(p + (FAR + 64 * i), level=2)
+            v.prefetch(p + (NEAR + 64 * i))
 
 
 def sums_of(t: Type) -> int:

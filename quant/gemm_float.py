@@ -116,7 +116,6 @@ def floats(qtype: str, shape: str) -> KernelFn:
                     w += line
                     x += 4
                 spill(acc, scratch)
-                for k in range(left):
-                    finish(args, scratch + k * nc * 64, 64, s + k, c, min(nc, n_columns - c))
+                finish(args, scratch, nc * 64, s, left, c, min(nc, n_columns - c))
 
     return run

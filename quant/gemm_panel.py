@@ -32,7 +32,7 @@ from quant.gemm import (
     STRIP_BYTES,
     TILE,
     WEIGHTS,
-    finish_strips,
+    finish,
     group_values,
     sums_of,
 )
@@ -182,6 +182,10 @@ def panel(qtype: str, fmt: str) -> KernelFn:
         for s in range(v.tile_of(facts, act.planes)[0]):
             v.prefetch(out + 64 * s, level=2)
 
+    @macro
+    def fetch(v: Words, a: Addr) -> None:
+        v.prefetch(a, level=2)
+
     def sweep(args: int, task: int, thread: int) -> None:
         """Column chunks of even size; in each all of k, all strips."""
         n_columns = v.ld_i64(args + N_COLUMNS)
@@ -202,6 +206,8 @@ def panel(qtype: str, fmt: str) -> KernelFn:
         stride = (n + SLACK) * 64
         ld = v.ld_i64(args + LD_OUT)
         out = v.ld_i64(args + OUT) + c0 * ld
+        n_tiles = (n + tile_columns() - 1) // tile_columns()
+        lines = (8 // block_groups * size // 64 + n_tiles - 1) // n_tiles  # of a block, per tile
         zero = v.zero_f()
         for k in range((last - first) * (n + SLACK)):
             v.st_f(accs + k * 64, zero)
@@ -221,7 +227,19 @@ def panel(qtype: str, fmt: str) -> KernelFn:
                         lay(w, scratch, p, g)
                         if not is_super:
                             w += size
+                # What is laid next: other strips, their next block, or the next task's first one.
+                ahead = v.ld_i64(args + WEIGHTS)
+                if s + tile_strips() < last - first:
+                    ahead += (first + s + tile_strips()) * strip_bytes + b // block_groups * size
+                elif b + 8 < n_groups:
+                    ahead += first * strip_bytes + (b + 8) // block_groups * size
+                else:
+                    ahead += (first + tile) * strip_bytes
                 for c in range(0, n, tile_columns()):
+                    for _ in range(lines):
+                        for t in range(tile_strips()):
+                            fetch(ahead + t * strip_bytes)
+                        ahead += 64
                     a, acc = a0 + c * column, accs + s * stride + c * 64
                     x = begin(acc, stride)
                     for g in range(n_g):
@@ -233,6 +251,6 @@ def panel(qtype: str, fmt: str) -> KernelFn:
                             soon(at)
                             at += ld
             a0 += n_columns * column
-        finish_strips(args, accs, stride, first, last - first, c0, n)
+        finish(args, accs, stride, first, last - first, c0, n)
 
     return sweep

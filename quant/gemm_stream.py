@@ -6,6 +6,8 @@ Arguments, task and promises: `quant.gemm`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quant.formats.registers import codes_of, strip_block, unpack, unpack_scales6
@@ -27,18 +29,91 @@ from quant.jit import kernel
 from quant.simd import macro, v
 from quant.simd.layout import ACTS
 from quant.simd.values import Addr, B, F, S
-from quant.types import get
+from quant.types import Type, get
 
 if TYPE_CHECKING:
     from quant.compile import KernelFn
     from quant.gemm import Plane
+    from quant.simd.layout import Act
     from quant.simd.words import Words
 
 
+Walk = Callable[[Addr, Addr, int, int, Addr], None]
+
+
 @kernel(check="quant.checks.check_stream")
-def stream(qtype: str, fmt: str, n: int) -> KernelFn:
-    """`n` columns at a time, for activations `fmt` ("a8" or "a16")."""
+def stream(qtype: str, fmt: str, columns: str) -> KernelFn:
+    """Activations `fmt` ("a8", "a16"). columns: "one" at a time, or "few", as many as fit."""
     t, act = get(qtype), ACTS[fmt]
+    column = act.size  # a plain number to Numba
+    if columns == "one":
+        return _one(_walk(t, act, lambda v: 1), column)
+    return _few(t, act, column)
+
+
+def _one(walk: Walk, column: int) -> KernelFn:
+    """A column at a time."""
+
+    def one(args: int, task: int, thread: int) -> None:
+        n_columns, n_groups = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
+        tile, stride = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
+        scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
+        last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
+        for strip in range(task * tile, last):
+            w = v.ld_i64(args + WEIGHTS) + strip * stride
+            a = v.ld_i64(args + ACTS_AT)
+            for c in range(n_columns):
+                walk(w, a, n_groups, n_columns * column, scratch)
+                finish(args, scratch, 0, strip, 1, c, 1)
+                a += column
+
+    return one
+
+
+def _few(t: Type, act: Act, column: int) -> KernelFn:
+    """Several at a time: of the instruction set's widths the least that takes all that are left."""
+    narrow, middle, wide = (_walk(t, act, partial(_width, k)) for k in range(3))
+
+    @macro
+    def widths(v: Words) -> tuple[int, int, int]:
+        return v.widths
+
+    def few(args: int, task: int, thread: int) -> None:
+        n_columns, n_groups = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
+        tile, stride = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
+        scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
+        last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
+        for strip in range(task * tile, last):
+            w = v.ld_i64(args + WEIGHTS) + strip * stride
+            a = v.ld_i64(args + ACTS_AT)
+            first = 0
+            while first < n_columns:
+                left = n_columns - first
+                if left > widths()[1]:
+                    wide(w, a, n_groups, n_columns * column, scratch)
+                    done = widths()[2]
+                elif left > widths()[0]:
+                    middle(w, a, n_groups, n_columns * column, scratch)
+                    done = widths()[1]
+                else:
+                    narrow(w, a, n_groups, n_columns * column, scratch)
+                    done = widths()[0]
+                finish(args, scratch, 0, strip, 1, first, min(done, left))
+                first += done
+                a += done * column
+
+    return few
+
+
+def _width(k: int, v: Words) -> int:
+    return v.widths[k]
+
+
+def _walk(t: Type, act: Act, width: Callable[[Words], int]) -> Walk:
+    """(strip, activations, groups, bytes of a block's columns, scratch): `width` columns' sums.
+
+    They are left at the beginning of the scratch.
+    """
     block, column, group16 = strip_block(t), act.size, t.group == 16
     # Bound apart: what a kernel's loops read must be plain numbers to Numba.
     size, codes_at, group_bytes = block.size, block.codes, block.group
@@ -47,11 +122,11 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
 
     @macro
     def zeros(v: Words) -> tuple[F, ...]:
-        return tuple(v.zero_f() for _ in range(n))
+        return tuple(v.zero_f() for _ in range(width(v)))
 
     @macro
     def spill(v: Words, acc: tuple[F, ...], p: Addr) -> None:
-        for c in range(n):
+        for c in range(width(v)):
             v.st_f(p + 64 * c, acc[c])
 
     def scaled(v: Words, x: S) -> S:
@@ -68,6 +143,7 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
 
     @macro
     def group_small(v: Words, acc: tuple[F, ...], w: Addr, a: Addr, g: int) -> tuple[F, ...]:
+        n = width(v)
         i = group_values(v, t, act, stand(v, w + codes_at, w), 1, a, g, n, None)[0]
         d = v.ld_f16(w)
         m = v.ld_f16(w + m_at) if m_at else None
@@ -92,6 +168,7 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
                 return scaled(v, v.ld_s8_s(w + sub_at + g * 32 + 16 * j))
             return scaled(v, v.ld_u8_s(scratch + g * 16))
 
+        n = width(v)
         code = stand(v, w + codes_at + g * group_bytes, w + g * share)
         i = group_values(v, t, act, code, 1, a, g, n, sub)[0]
         m = v.cvt(v.ld_u8_w(scratch + 128 + g * 16)) if m_at else None
@@ -104,30 +181,28 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
 
     @macro
     def zeros2(v: Words) -> tuple[F, ...]:
-        return tuple(v.zero_f() for _ in range(2 * n))
+        return tuple(v.zero_f() for _ in range(2 * width(v)))
 
     @macro
     def close(v: Words, acc: tuple[F, ...], tu: tuple[F, ...], w: Addr) -> tuple[F, ...]:
-        d = v.ld_f16(w)
+        d, n = v.ld_f16(w), width(v)
         out = [v.fma(tu[2 * c], d, acc[c]) for c in range(n)]
         if m_at:
             e = v.neg(v.ld_f16(w + m_at))
             out = [v.fma(tu[2 * c + 1], e, out[c]) for c in range(n)]
         return tuple(out)
 
-    def walk_small(
-        acc: tuple[F, ...], w: Addr, a: Addr, n_groups: int, step: int, scratch: Addr
-    ) -> tuple[F, ...]:
+    def walk_small(w: Addr, a: Addr, n_groups: int, step: int, scratch: Addr) -> None:
+        acc = zeros()
         for b in range(0, n_groups, 8):
             for g in range(min(8, n_groups - b)):
                 acc = group_small(acc, w, a, g)
                 w += size
             a += step
-        return acc
+        spill(acc, scratch)
 
-    def walk_super(
-        acc: tuple[F, ...], w: Addr, a: Addr, n_groups: int, step: int, scratch: Addr
-    ) -> tuple[F, ...]:
+    def walk_super(w: Addr, a: Addr, n_groups: int, step: int, scratch: Addr) -> None:
+        acc = zeros()
         for _ in range(n_groups >> 3):
             scales(w, scratch)
             tu = zeros2()
@@ -136,21 +211,6 @@ def stream(qtype: str, fmt: str, n: int) -> KernelFn:
             acc = close(acc, tu, w)
             w += size
             a += step
-        return acc
+        spill(acc, scratch)
 
-    walk = walk_super if t.kind == "super" else walk_small
-
-    def run(args: int, task: int, thread: int) -> None:
-        n_columns, n_groups = v.ld_i64(args + N_COLUMNS), v.ld_i64(args + N_GROUPS)
-        tile, stride = v.ld_i64(args + TILE), v.ld_i64(args + STRIP_BYTES)
-        scratch = v.ld_i64(args + SCRATCH) + thread * v.ld_i64(args + SCRATCH_BYTES)
-        last = min(task * tile + tile, v.ld_i64(args + N_STRIPS))
-        for strip in range(task * tile, last):
-            for first in range(0, n_columns, n):
-                w = v.ld_i64(args + WEIGHTS) + strip * stride
-                a = v.ld_i64(args + ACTS_AT) + first * column
-                acc = walk(zeros(), w, a, n_groups, n_columns * column, scratch)
-                spill(acc, scratch)
-                finish(args, scratch, 64, strip, first, min(n, n_columns - first))
-
-    return run
+    return walk_super if t.kind == "super" else walk_small

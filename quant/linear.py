@@ -12,6 +12,7 @@ from quant.calls import FORMATS, Sizes, act_bytes, address, aligned, quantize_ro
 from quant.errors import QuantError
 from quant.formats.layout import F32
 from quant.packing import Pack
+from quant.types import Type
 
 if TYPE_CHECKING:
     from quant.pool import Pool, Row
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 COLUMNS = 512  # at once: their accumulators, 128 KB for a task of 4 strips, stay in the cache
 FEW = 8  # columns up to which codes are unpacked in registers
 TASKS_PER_THREAD = 8  # enough to share the work evenly with a thread that is slower
-MOST_STRIPS = 4  # of a task
+# Of a task: the panels of more would not share the first-level cache with a tile of columns.
+MOST_STRIPS = 4
 
 _pools: dict[int, Pool] = {}
 
@@ -66,7 +68,9 @@ def _chunk(pack: Pack, x: F32, out: F32, threads: int, fmt: str) -> None:
     tile = strips_per_task(pack.n_strips, threads)
     sizes = Sizes(t, n, k, pack.rows, tile)
     scratch = aligned(threads * sizes.scratch_bytes)
-    body, quantize = body_of(pack, fmt, n), activations.quantize.spec(fmt)
+    one, few, many = bodies_of(t, fmt)
+    body = one if n == 1 else few if n <= FEW else many
+    quantize = activations.quantize.spec(fmt)
     kernels = jit.load([body] if t.kind == "float" else [body, quantize])
     rows: list[Row] = []
     if t.kind == "float":
@@ -81,18 +85,21 @@ def _chunk(pack: Pack, x: F32, out: F32, threads: int, fmt: str) -> None:
     _pool(threads).tape(rows).run()
 
 
-def body_of(pack: Pack, fmt: str, n: int) -> jit.Spec:
-    """The kernel that suits n columns."""
-    name = pack.type.name
-    if pack.type.kind == "float":
-        return gemm_float.floats.spec(name, "one" if n == 1 else "many")
-    if n > FEW:
-        return gemm_panel.panel.spec(name, fmt)
-    return gemm_stream.stream.spec(name, fmt, 1 if n == 1 else 4)
+def bodies_of(t: Type, fmt: str) -> tuple[jit.Spec, jit.Spec, jit.Spec]:
+    """The kernels for one column, for up to `FEW`, and for more."""
+    if t.kind == "float":
+        one, many = (gemm_float.floats.spec(t.name, shape) for shape in ("one", "many"))
+        return one, many, many
+    one, few = (gemm_stream.stream.spec(t.name, fmt, shape) for shape in ("one", "few"))
+    return one, few, gemm_panel.panel.spec(t.name, fmt)
 
 
 def strips_per_task(n_strips: int, threads: int) -> int:
-    """Few enough that all threads have work to the end; even, as register tiles may span two."""
+    """Strips of one task: few enough that all threads have work to the end.
+
+    Always an even number: a register tile of AVX-512 spans two strips, and a group of 32 rows of a
+    gated product is quantized by the task that made it.
+    """
     wanted = min(MOST_STRIPS, n_strips // (threads * TASKS_PER_THREAD))
     return max(2, wanted // 2 * 2)
 

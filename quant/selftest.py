@@ -42,13 +42,13 @@ def specs() -> list[Spec]:
             found += [gemm_float.floats.spec(t.name, shape) for shape in ("one", "many")]
             continue
         for fmt in ("a8", "a16"):
-            found += [gemm_stream.stream.spec(t.name, fmt, n) for n in (1, 4)]
+            found += [gemm_stream.stream.spec(t.name, fmt, n) for n in ("one", "few")]
             found.append(gemm_panel.panel.spec(t.name, fmt))
     return found
 
 
 def name_of(spec: Spec) -> str:
-    """A kernel as `make asm` takes it: stream:Q4_K:a8:1."""
+    """A kernel as `make asm` takes it: stream:Q4_K:a8:one."""
     return ":".join(str(p) for p in (spec.factory, *spec.params))
 
 

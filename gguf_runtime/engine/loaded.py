@@ -17,7 +17,7 @@ from gguf_runtime.arch.table import Model as ArchModel
 from gguf_runtime.cache.pool import CachePlan
 from gguf_runtime.engine.packs import Progress, pack_all
 from gguf_runtime.graph.bind import Binder, Tables
-from gguf_runtime.graph.bind_matmul import PANEL_STRIPS, MatmulBinder, Scratch
+from gguf_runtime.graph.bind_matmul import MatmulBinder, Scratch
 from gguf_runtime.graph.memory import Buffers, Header
 from gguf_runtime.graph.plan import Plan
 from gguf_runtime.graph.rope import Rope
@@ -25,7 +25,8 @@ from gguf_runtime.graph.rows import AttentionRow, EmbedRow, GateRow, RotateRow, 
 from gguf_runtime.graph.tape import ModelTape, specs_of_calls
 from gguf_runtime.graph.weights import Weight
 from gguf_runtime.kernels import attention, gate
-from quant import dequantize, gemm, jit
+from quant import gemm, jit
+from quant.linear import MOST_STRIPS
 from quant.memory import allocate
 from quant.packing import Pack
 from quant.pool import Pool
@@ -40,26 +41,13 @@ I64 = NDArray[np.int64]
 ROPE_STEP = 256  # positions whose cosines and sines are made at a time
 
 
-class Embedding:
-    """Rows of the embedding matrix, decoded when asked for."""
-
-    def __init__(self, file: GGUFFile, weight: Weight) -> None:
-        self._file, self._weight = file, weight
-        self._bytes: U8 = file.tensor_bytes(weight.tensor)
-
-    def rows(self, ids: I64) -> F32:
-        """(T,) ids -> (T, n_embd) float32, new; FileError where the file was written to meanwhile."""
-        self._file.check_unchanged()
-        return dequantize(self._bytes[ids + self._weight.first_row], self._weight.qtype)
-
-
 def scratch_bytes(plan: Plan, n_batch: int) -> tuple[int, int]:
     """Scratch of one thread: what matmuls and attention take, and the gate's own part behind it."""
-    own = gemm.scratch_bytes(n_batch, PANEL_STRIPS)
+    own = gemm.scratch_bytes(n_batch, MOST_STRIPS)
     dims = [r.head_dim for r in plan.rows if isinstance(r, AttentionRow)]
     own = max([own, *(attention.scratch_bytes(d) for d in dims)])
     gated = any(isinstance(r, GateRow) for r in plan.rows)
-    extra = gate.scratch_bytes(n_batch, 16 * PANEL_STRIPS) if gated else 0
+    extra = gate.scratch_bytes(n_batch, 16 * MOST_STRIPS) if gated else 0
     return -(-own // 4096) * 4096, -(-extra // 4096) * 4096 + 64
 
 
@@ -129,6 +117,7 @@ class Loaded:
             },
             scratch,
             pool.threads,
+            self._embedding(),
         )
         calls = [call for row in plan.rows for call in binder.calls(row)]
         compiled: jit.Progress | None = None
@@ -142,11 +131,6 @@ class Loaded:
         self.kernels = jit.load(specs_of_calls(calls), isa, progress=compiled, notice=notice)
         self.compile_s = time.perf_counter() - begin
         self.tape = ModelTape(pool, calls, self.kernels, binder.heads)
-
-    def embedding(self) -> Embedding:
-        """The embedding that the plan begins with."""
-        row = next(r for r in self.plan.rows if isinstance(r, EmbedRow))
-        return Embedding(self.file, row.weight)
 
     def ropes_until(self, end: int) -> None:
         """Make cosines and sines for positions below `end`."""
@@ -162,6 +146,11 @@ class Loaded:
         return sum(len(p.data) for p in self.packs.values())
 
     # ---- loading ----------------------------------------------------------------------------------
+
+    def _embedding(self) -> U8:
+        """The file's bytes of the embedding that the plan begins with, mapped."""
+        row = next(r for r in self.plan.rows if isinstance(r, EmbedRow))
+        return self.file.tensor_bytes(row.weight.tensor)
 
     def _decode_vectors(self) -> dict[Weight, F32]:
         """Norms and biases as floats, padded to whole strips."""

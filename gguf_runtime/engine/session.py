@@ -264,7 +264,9 @@ def _chunks(n: int, picks: Sequence[int], size: int, backend: Backend) -> Any:
 
 def refuse_nan(logits: F32) -> None:
     """RequestError for logits that are no numbers."""
-    if not np.isfinite(logits).all():
+    with np.errstate(all="ignore"):
+        total = np.add.reduce(logits, axis=None)  # a third of the time that looking at each takes
+    if not np.isfinite(total) and not np.isfinite(logits).all():
         raise RequestError(
             "the model gave logits that are not numbers",
             hint="the file may be damaged: gguf-runtime inspect FILE",

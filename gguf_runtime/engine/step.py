@@ -17,7 +17,6 @@ from gguf_runtime.cache.pool import Cache
 from gguf_runtime.cache.pool import Sequence as CacheSequence
 from gguf_runtime.engine.loaded import Loaded
 from gguf_runtime.errors import RequestError
-from gguf_runtime.graph.rows import EmbedRow
 from gguf_runtime.graph.schedule import Heads, Items, Run, schedule
 from gguf_runtime.kernels.attention import SPAN
 
@@ -29,7 +28,6 @@ I64 = NDArray[np.int64]
 
 BUDGET_S = 0.03  # a native call returns about so often, so that signals and deadlines are seen
 PROFILED_ROWS = 16  # rows of such a call while a profile is made
-KEPT_ROWS = 1024  # of the embedding, decoded: texts use few tokens often
 
 
 class Entry(NamedTuple):
@@ -45,10 +43,6 @@ class Stepper:
 
     def __init__(self, loaded: Loaded, cache: Cache) -> None:
         self.loaded, self.cache = loaded, cache
-        self._embed = next(r for r in loaded.plan.rows if isinstance(r, EmbedRow))
-        self._x = loaded.buffers.view(self._embed.out)
-        self._table = loaded.embedding()
-        self._decoded: dict[int, F32] = {}
         self._logits = loaded.buffers.view(loaded.plan.logits)
         self._hidden = loaded.buffers.view(loaded.plan.hidden)
         self._items: dict[tuple[object, ...], list[Items]] = {}
@@ -111,7 +105,8 @@ class Stepper:
         return self._logits[:outputs], self._hidden[:outputs]
 
     def _describe(self, entries: Sequence[Entry]) -> tuple[list[Run], int]:
-        """Write header and embeddings of a batch; its runs and the number of outputs."""
+        """Write the header of a batch; its runs and the number of outputs."""
+        self.loaded.file.check_unchanged()  # the embedding's rows come from it
         header = self.loaded.header
         header.flag.fill(0)
         runs: list[Run] = []
@@ -121,41 +116,23 @@ class Stepper:
             assert n, "an entry without tokens"
             e.sequence.reserve(n)
             if n == 1:
+                header.ids[at] = e.ids[0]
                 header.pos[at] = pos
             else:
-                header.pos[at : at + n] = range(pos, pos + n)
+                header.ids[at : at + n] = e.ids
+                header.pos[at : at + n] = np.arange(pos, pos + n)
             header.seq[at : at + n] = s
             for table, address in zip(header.tables, e.sequence.addresses, strict=True):
                 table[s] = address
             for k in e.outputs:
                 header.outputs[outputs] = at + k
                 outputs += 1
-            self._look_up(e.ids, at)
             runs.append(Run(at, n, pos))
             at += n
         assert 0 < at <= self.n_batch, at
         assert outputs <= self.n_outputs, outputs
         self.loaded.ropes_until(max(r.pos + r.n for r in runs))
         return runs, outputs
-
-    def _look_up(self, ids: Sequence[int], at: int) -> None:
-        """The embedding's rows, straight from the file, into the lines from `at` on."""
-        factor = np.float32(self._embed.factor)
-        if len(ids) == 1:
-            row = self._decoded.get(ids[0])
-            if row is None:
-                if len(self._decoded) >= KEPT_ROWS:
-                    self._decoded.clear()
-                row = self._table.rows(np.asarray(ids, np.int64))[0]
-                self._decoded[ids[0]] = row = row if factor == 1 else row * factor
-            self._x[at] = row
-            return
-        rows = self._table.rows(np.asarray(ids, np.int64))
-        x = self._x[at : at + len(ids)]
-        if factor == 1:
-            x[:] = rows
-        else:
-            np.multiply(rows, factor, out=x)
 
     def _schedule(self, runs: list[Run]) -> list[Items]:
         """Items of every kind of attention; a decode step mostly finds those of the step before."""

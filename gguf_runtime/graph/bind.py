@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from gguf_runtime.cache.pool import CachePlan
 from gguf_runtime.graph.bind_attention import AttentionBinder, Tables
-from gguf_runtime.graph.bind_matmul import MatmulBinder, Scratch, strips_per_task
+from gguf_runtime.graph.bind_matmul import MatmulBinder, Scratch
 from gguf_runtime.graph.calls import Call, Times, Together, Value, same, slots
-from gguf_runtime.graph.memory import Buffers, Header
+from gguf_runtime.graph.memory import U8, Buffers, Header, stride_of
 from gguf_runtime.graph.plan import Plan
 from gguf_runtime.graph.rope import Rope
 from gguf_runtime.graph.rows import (
@@ -35,8 +35,10 @@ from gguf_runtime.graph.rows import (
 from gguf_runtime.graph.schedule import Heads
 from gguf_runtime.graph.weights import Weight
 from gguf_runtime.kernels import act, gate, norm, plain
+from quant import decoding_kernels
 from quant.calls import address
 from quant.jit import Spec
+from quant.linear import strips_per_task
 from quant.simd.layout import ACTS
 
 __all__ = ["Binder", "Calls", "Tables"]
@@ -59,7 +61,9 @@ class Binder:
         ropes: Mapping[Rope, Tables],
         scratch: Scratch,
         threads: int,
+        embedding: U8,
     ) -> None:
+        self._embedding = embedding
         self._matmul, self._vectors, self._buffers = matmul, vectors, buffers
         self._header, self._scratch, self._threads = header, scratch, threads
         self._attention = AttentionBinder(
@@ -72,10 +76,10 @@ class Binder:
         return self._attention.heads
 
     def calls(self, row: Row) -> Calls:
-        """The calls of one row; none for the embedding, whose lines come from the file."""
+        """The calls of one row."""
         match row:
             case EmbedRow():
-                return []
+                return [self._embed(row)]
             case NormRow():
                 return self._norm(row)
             case QuantizeRow(x=x, act=to):
@@ -119,6 +123,20 @@ class Binder:
     def _rows(self, gather: bool) -> int:
         """The lines that outputs take from the tokens'; 0: line by line."""
         return address(self._header.outputs) if gather else 0
+
+    def _embed(self, row: EmbedRow) -> Call:
+        """Lines straight from the file's matrix."""
+        args = slots(
+            decoding_kernels.SLOTS,
+            rows=address(self._header.ids),
+            source=address(self._embedding) + row.weight.first_row * self._embedding.strides[0],
+            row_bytes=self._embedding.strides[0],
+            out=self._buffers.address(row.out),
+            out_stride=stride_of(row.out.width),
+            n_blocks=row.weight.k // row.weight.qtype.values,
+            factor=float(row.factor),
+        )
+        return _by_line(row, decoding_kernels.decode_row.spec(row.weight.qtype.name), args)
 
     # ---- elementwise: a task is a line ---------------------------------------------------------
 

@@ -10,15 +10,11 @@ from gguf_runtime.graph.calls import Call, Cost, Times, Together, Value
 from gguf_runtime.graph.memory import Buffers, stride_of
 from gguf_runtime.graph.rows import Buffer, Counts, MatmulRow, Part
 from gguf_runtime.graph.weights import Weight
-from quant import gemm, gemm_float, gemm_panel, gemm_stream
-from quant.jit import Spec
+from quant import gemm
+from quant.linear import bodies_of, strips_per_task
 
 if TYPE_CHECKING:
     from quant.packing import Pack
-
-TASKS_PER_THREAD = 8  # enough to share the work evenly with a thread that is slower
-# Most strips of a task: their panels share the first-level cache with a tile of columns.
-PANEL_STRIPS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +24,6 @@ class Scratch:
     address: int
     step: int
     gate: int
-
-
-def specs_of(weight: Weight, fmt: str) -> tuple[Spec, Spec, Spec]:
-    """Bodies for one, few and many columns of a matrix whose activations come in `fmt`."""
-    name = weight.qtype.name
-    if fmt == "f32":
-        one, many = (gemm_float.floats.spec(name, shape) for shape in ("one", "many"))
-        return one, many, many
-    one, few = (gemm_stream.stream.spec(name, fmt, n) for n in (1, 4))
-    return one, few, gemm_panel.panel.spec(name, fmt)
-
-
-def strips_per_task(n_strips: int, threads: int) -> int:
-    """Strips of one task: few enough that all threads have work to the end.
-
-    Always an even number: a register tile of AVX-512 spans two strips, and a group of 32 rows of a
-    gated product is quantized by the task that made it.
-    """
-    wanted = min(PANEL_STRIPS, n_strips // (threads * TASKS_PER_THREAD))
-    return max(2, wanted // 2 * 2)
 
 
 class MatmulBinder:
@@ -109,7 +85,7 @@ class MatmulBinder:
         """The call of one matrix."""
         pack = self._packs[weight]
         tasks = -(-pack.n_strips // tile)
-        specs = specs_of(weight, x.format)
+        specs = bodies_of(weight.qtype, x.format)
         cost = Cost(
             weight.qtype.peak,
             weight.qtype.name,

@@ -14,10 +14,10 @@ from typing import Literal
 
 from gguf_runtime.graph.rows import Counts
 from quant.jit import Spec
+from quant.linear import FEW
 
 Size = Literal["one", "few", "many"]
 SIZES: tuple[Size, ...] = ("one", "few", "many")
-FEW = 8  # columns up to which codes are unpacked in registers
 
 
 def size_of(n: int) -> Size:

@@ -51,6 +51,7 @@ def slot_bytes(plan: Plan, lines: Mapping[Counts, int]) -> list[int]:
 class Header:
     """The flat batch as the kernels read it: what changes with every step, at fixed addresses.
 
+    ids       i32 [n_batch]: the tokens
     pos, seq  i32 [n_batch]: position and sequence of each token
     outputs   i32 [n_batch]: tokens that want logits, ascending
     tables    per cache group i64 [n_sequences]: addresses of page tables
@@ -58,6 +59,7 @@ class Header:
     """
 
     def __init__(self, n_batch: int, n_sequences: int, n_groups: int, n_layer: int) -> None:
+        self.ids: I32 = np.zeros(n_batch, np.int32)
         self.pos: I32 = np.zeros(n_batch, np.int32)
         self.seq: I32 = np.zeros(n_batch, np.int32)
         self.outputs: I32 = np.zeros(n_batch, np.int32)

@@ -13,14 +13,14 @@ pytestmark = [
     ),
 ]
 
-FEW = ("quantize:a16", "stream:Q4_K:a8:1", "panel:Q8_0:a16")
+FEW = ("quantize:a16", "stream:Q4_K:a8:one", "panel:Q8_0:a16")
 DOZEN = (
     "quantize:a8",
-    "stream:Q4_0:a8:1",
-    "stream:Q5_1:a16:4",
-    "stream:Q8_0:a8:4",
-    "stream:Q5_K:a16:1",
-    "stream:Q6_K:a8:1",
+    "stream:Q4_0:a8:one",
+    "stream:Q5_1:a16:few",
+    "stream:Q8_0:a8:few",
+    "stream:Q5_K:a16:one",
+    "stream:Q6_K:a8:one",
     "panel:Q4_1:a8",
     "panel:Q5_0:a16",
     "panel:Q4_K:a16",

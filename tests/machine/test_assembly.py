@@ -8,16 +8,26 @@ import pytest
 from quant.asm import inner_loops
 from quant.types import TYPES
 
-ARCH = {"avx2": "x86_64", "avx512vnni": "x86_64", "neondot": "aarch64"}
-DOT = {"avx2": "vpmaddubsw", "avx512vnni": "vpdpbusd", "neondot": "sdot"}
-WIDE = {"avx2": "%ymm", "avx512vnni": "%zmm", "neondot": ".4s"}
-PER_GROUP = {"avx2": 16, "avx512vnni": 8, "neondot": 32}  # dot products of 32 k by 16 rows
-PANEL_COLUMNS = {"avx2": 2, "avx512vnni": 8, "neondot": 2}  # at least, over strips and columns
+ARCH = {"avx2": "x86_64", "avxvnni": "x86_64", "avx512vnni": "x86_64", "neondot": "aarch64"}
+DOT = {"avx2": "vpmaddubsw", "avxvnni": "vpdpbusd", "avx512vnni": "vpdpbusd", "neondot": "sdot"}
+WIDE = {"avx2": "%ymm", "avxvnni": "%ymm", "avx512vnni": "%zmm", "neondot": ".4s"}
+PER_GROUP = {
+    "avx2": 16,
+    "avxvnni": 16,
+    "avx512vnni": 8,
+    "neondot": 32,
+}  # dot products of 32 k by 16 rows
+PANEL_COLUMNS = {
+    "avx2": 2,
+    "avxvnni": 2,
+    "avx512vnni": 8,
+    "neondot": 2,
+}  # at least, over strips and columns
 
 QUANTIZED = [t.name for t in TYPES.values() if t.kind != "float"]
-STREAMS = [f"stream:{name}:a8:1" for name in QUANTIZED]
+STREAMS = [f"stream:{name}:a8:one" for name in QUANTIZED]
 PANELS = [f"panel:{name}:a8" for name in QUANTIZED]
-FEW = ("stream:Q4_K:a8:1", "stream:Q8_0:a8:1", "panel:Q4_K:a8", "panel:Q6_K:a8")
+FEW = ("stream:Q4_K:a8:one", "stream:Q8_0:a8:one", "panel:Q4_K:a8", "panel:Q6_K:a8")
 every_isa = pytest.mark.parametrize("isa", ARCH)
 
 

@@ -26,11 +26,11 @@ needs_bochs = pytest.mark.skipif(
 DOZEN = (
     "quantize:a8",
     "quantize:a16",
-    "stream:Q4_0:a8:1",
-    "stream:Q5_1:a16:4",
-    "stream:Q8_0:a8:1",
-    "stream:Q4_K:a8:4",
-    "stream:Q6_K:a16:1",
+    "stream:Q4_0:a8:one",
+    "stream:Q5_1:a16:few",
+    "stream:Q8_0:a8:one",
+    "stream:Q4_K:a8:few",
+    "stream:Q6_K:a16:one",
     "panel:Q5_0:a8",
     "panel:Q8_0:a16",
     "panel:Q5_K:a8",
@@ -48,7 +48,7 @@ def check_in_bochs(text, tools, cross):
 
 @needs_bochs
 def test_a_kernel_gives_the_bits_of_the_reference_on_an_emulated_avx512_processor(tools, cross):
-    check_in_bochs("stream:Q4_K:a8:1", tools, cross)
+    check_in_bochs("stream:Q4_K:a8:one", tools, cross)
 
 
 @needs_bochs

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from quant import activations, cpu, gemm_float, gemm_panel, gemm_stream, jit
+from quant import activations, cpu, decoding_kernels, gemm_float, gemm_panel, gemm_stream, jit
 from quant.link import callable_at
 from quant.types import TYPES
 
@@ -25,7 +25,7 @@ def bodies_of(t, fmt):
     """Specs of every body that multiplies by this type."""
     if t.kind == "float":
         return [gemm_float.floats.spec(t.name, shape) for shape in ("one", "many")]
-    streams = [gemm_stream.stream.spec(t.name, fmt, n) for n in (1, 4)]
+    streams = [gemm_stream.stream.spec(t.name, fmt, n) for n in ("one", "few")]
     return [*streams, gemm_panel.panel.spec(t.name, fmt)]
 
 
@@ -38,6 +38,7 @@ def kernels():
         if isa not in loaded:
             specs = [activations.quantize.spec(fmt) for fmt in ("a8", "a16")]
             for t in TYPES.values():
+                specs.append(decoding_kernels.decode_row.spec(t.name))
                 for fmt in formats_of(t, isa):
                     specs += bodies_of(t, fmt)
             found = jit.load(specs, isa=isa, fallback=False)

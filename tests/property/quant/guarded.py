@@ -10,8 +10,8 @@ import sys
 import conftest
 import numpy as np
 
-from quant import activations, checks, gemm, jit
-from quant.calls import address, quantize_row, run_all
+from quant import activations, checks, decoding_kernels, gemm, jit
+from quant.calls import address, decode_args, quantize_row, run_all
 from quant.link import callable_at
 from quant.types import TYPES
 
@@ -60,7 +60,9 @@ def main(isa):
         for fmt in conftest.formats_of(t, isa)
         for spec in conftest.bodies_of(t, fmt)
     ]
-    found = jit.load([*quantize.values(), *(spec for _, _, spec in bodies)], isa=isa)
+    decode = {t: decoding_kernels.decode_row.spec(t.name) for t in TYPES.values()}
+    every = [*quantize.values(), *decode.values(), *(spec for _, _, spec in bodies)]
+    found = jit.load(every, isa=isa)
     for t, fmt, spec in bodies:
         for n in (1, 7):
             problem = checks.problem(t, fmt, ("random", "random"), 21, n)
@@ -71,6 +73,12 @@ def main(isa):
         x = guarded(checks.activations(np.random.default_rng(0), "random", 3, 544))
         blocks = guarded(np.zeros(3 * 3 * checks.ACTS[fmt].size, np.uint8))
         run_all(callable_at(found[spec]), quantize_row(x, blocks), 3)
+    for t, spec in decode.items():
+        rows = checks.problem(t, "", ("random", "random"), 2, 1).blocks
+        source = guarded(rows.reshape(2, -1))
+        out = guarded(np.zeros((1, rows.shape[1] * t.values), np.float32))
+        args = decode_args(np.array([1], np.int32), source, out, t, 1.0)
+        run_all(callable_at(found[spec]), args, 1)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ LOOP = """
 def test_kernels_are_found_in_the_sources_by_their_short_names():
     names = {n.factory: str(n) for n in asm.kernels_in(*BOTH)}
 
-    assert names["stream"] == "stream:QTYPE:FMT:N"
+    assert names["stream"] == "stream:QTYPE:FMT:COLUMNS"
     assert names["rms_norm"] == "rms_norm:FORM:FMT"
     assert "macro" not in names
 
@@ -32,7 +32,7 @@ def test_kernels_are_found_in_the_sources_by_their_short_names():
     ("text", "said"),
     [
         ("strem:Q4_K:a8:1", "did you mean stream?"),
-        ("nothing", "stream:QTYPE:FMT:N"),
+        ("nothing", "stream:QTYPE:FMT:COLUMNS"),
         ("stream:Q4_K", "got 1 of 3 parameters"),
         ("stream:Q9:a8:1", "Q4_K"),
         ("stream:Q4_K:a9:1", "no variant 'stream:Q4_K:a9:1'"),
