@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gguf_runtime.gguf import GGUFFile
 
 BUILT_IN, MODEL_FILE, MACHINE = "built-in", "model file", "this machine"
+DEFAULTS = {"on_overflow": "stop", "think": "auto"}  # of settings that are None where nobody asked
 HIDDEN = (ORIGINS, "show_settings")
 
 
@@ -71,6 +72,8 @@ def effective(model: str, settings: Settings, *, raw: bool = False) -> dict[str,
 
 def _plain(name: str, default: Any, settings: Settings) -> Effective:
     value = getattr(settings, name)
+    if value is None:
+        value = DEFAULTS.get(name)
     if isinstance(value, list | tuple):
         value = list(value) or None
     return Effective(value, _origin(settings, name) or BUILT_IN)

@@ -49,7 +49,7 @@ def make(
         "record_version": RECORD_VERSION,
         "model": {
             "name": name,
-            "path": str(m.path),
+            "path": os.path.abspath(m.path),
             "fingerprint": m.info.fingerprint,
             "architecture": m.info.architecture,
             "type": m.info.type,

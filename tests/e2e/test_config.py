@@ -45,6 +45,7 @@ def test_each_value_comes_from_the_first_that_gives_one(gg, model, config):
     assert found["temperature"] == {"value": 0.25, "origin": str(path)}
     assert found["top_p"] == {"value": 0.95, "origin": "built-in"}
     assert found["context"]["origin"] == "model file"
+    assert found["think"] == {"value": "auto", "origin": "built-in"}
     assert alone["temperature"] == {"value": 0.8, "origin": "built-in"}
     assert alone["seed"] == {"value": "random", "origin": "built-in"}
 

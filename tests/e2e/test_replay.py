@@ -162,6 +162,14 @@ def test_a_shortened_record_is_found_out(gg, record):
     assert (facts["same"], facts["tokens"], facts["of"]) == (False, 5, 5)
 
 
+def test_a_record_names_the_whole_path_of_its_model(gg, model, tmp_path):
+    done = gg("run", "tiny.gguf", "hello", "-n", "4", "--seed", "3", "--record", "r.json")
+    assert done.code == 0
+
+    told = json.loads((tmp_path / "r.json").read_text())["model"]
+    assert (told["name"], told["path"]) == ("tiny.gguf", str(tmp_path / "tiny.gguf"))
+
+
 def test_a_record_follows_its_model_by_name(gg, record, model, tmp_path):
     shutil.move(model, tmp_path / "moved.gguf")
     gone = gg("replay", str(record))
