@@ -16,7 +16,6 @@ from typing import Any, Protocol
 # Keys that are no text: CSI and SS3 sequences (arrows, answers of the terminal), then any other.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x80-\x9f]")
-_ERASED = re.compile(r"[^\x7f]?\x7f")
 
 
 class Quiet:
@@ -90,9 +89,13 @@ class Loud:
 def as_text(keys: str) -> str:
     """The text that keys made: line ends as newlines, erased characters gone, other keys left out."""
     text = _SEQUENCE.sub("", keys).replace("\r\n", "\n").replace("\r", "\n")
-    while (shorter := _ERASED.sub("", text)) != text:
-        text = shorter
-    return _CONTROL.sub("", text).strip("\n")
+    kept: list[str] = []
+    for c in text:
+        if c not in "\x08\x7f":
+            kept.append(c)
+        elif kept:
+            kept.pop()
+    return _CONTROL.sub("", "".join(kept)).strip("\n")
 
 
 def _waiting(fd: int) -> bytes:
