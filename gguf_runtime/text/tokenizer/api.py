@@ -14,6 +14,7 @@ from gguf_runtime.text.tokenizer.spm import SPM
 from gguf_runtime.text.tokenizer.vocab import (
     CONTROL,
     END_TEXTS,
+    FIM_TEXTS,
     NORMAL,
     UNKNOWN,
     USER_DEFINED,
@@ -207,8 +208,12 @@ class Tokenizer:
 
     @cached_property
     def _renamed(self) -> frozenset[int]:
-        """llama.cpp's rule: what is named like an end token is a control token."""
-        return frozenset() if self._published else frozenset(self._ends_by_text)
+        """llama.cpp's rule: what is named like an end token, or marks a gap to fill, is a control token."""
+        if self._published:
+            return frozenset()
+        ids = self._kind.index.ids
+        gaps = (i for text in FIM_TEXTS if (i := ids.get(text)) is not None)
+        return frozenset((*self._ends_by_text, *gaps))
 
     @cached_property
     def _named(self) -> frozenset[int]:

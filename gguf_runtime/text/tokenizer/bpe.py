@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gguf_runtime.errors import ModelError, RequestError
+from gguf_runtime.errors import ModelError, RequestError, show
 from gguf_runtime.text.tokenizer import pretokenizers
 from gguf_runtime.text.tokenizer.classes import MARK, class_of_code_point, code_points, run_ends
 from gguf_runtime.text.tokenizer.index import Index
@@ -47,7 +47,7 @@ class BPE:
     def __init__(self, vocab: Vocab, pre: str | None, published: bool) -> None:
         self._vocab = vocab
         self.index = Index(vocab)
-        self._pre = pretokenizers.get(pre or vocab.pre)
+        self._pre = pretokenizers.get(pre or vocab.pre, published)
         self._nfc = self._pre.nfc and published
         self._words: dict[str, list[int]] = {}
         if vocab.merges is None:
@@ -96,6 +96,12 @@ class BPE:
                         got=f"byte 0x{BYTE_OF_LETTER[ord(c)]:02x}",
                         hint="pass valid UTF-8",
                     )
+        if exact and b"".join(map(self.piece, ids)) != word.encode("utf-8", "surrogateescape"):
+            raise RequestError(
+                "the text is not UTF-8 and this vocabulary cannot spell its bytes",
+                got=show(word.encode("utf-8", "surrogateescape")),
+                hint="pass valid UTF-8",
+            )
         return ids
 
     def piece(self, i: int) -> bytes:

@@ -30,6 +30,18 @@ def class_of_code_point() -> NDArray[np.uint8]:
     return table
 
 
+@cache
+def category(name: str) -> NDArray[np.bool_]:
+    """(0x110000,) whether a code point is of a category (L, N, M, P, S, Lu, Ll, Lt, Lm, Nd; W: white space)."""
+    from gguf_runtime.text.tokenizer.unicode_table import RANGES
+
+    found = np.zeros(_N_CODE_POINTS, np.bool_)
+    for item in RANGES[name].split():
+        first, _, last = item.partition("-")
+        found[int(first, 16) : int(last or first, 16) + 1] = True
+    return found
+
+
 class Runs:
     """A text, the kind of each of its characters, and where runs of a kind end."""
 

@@ -1,7 +1,7 @@
 """Pre-tokenizers of byte-level BPE: where a text is cut into words before anything merges.
 
-Each is a published regular expression written out as a scanner over runs; the expression stands
-above the scanner. A pre-tokenizer is a list of passes, each cutting inside the words of the pass
+The common ones are written out as scanners over runs, the expression above each; the others run as
+expressions (`expressions`, `published`). A pre-tokenizer is a list of passes, each cutting inside the words of the pass
 before. Checked: tests/golden/text/test_pretokenizers.py, against splits of the expressions.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from gguf_runtime.errors import ModelError, show
+from gguf_runtime.text.tokenizer import counted, published
 from gguf_runtime.text.tokenizer.classes import (
     LETTER,
     MARK,
@@ -23,6 +25,7 @@ from gguf_runtime.text.tokenizer.classes import (
     SYMBOL,
     Runs,
 )
+from gguf_runtime.text.tokenizer.expressions import Expression
 
 # A pass appends the ends of the words of text[a:b], in order, the last one b.
 Pass = Callable[[Runs, int, int, list[int]], None]
@@ -39,7 +42,7 @@ def _groups(**kinds: int) -> bytes:
 class PreTokenizer:
     """The passes, and what the name says beyond them (no key in a file does)."""
 
-    passes: tuple[Pass, ...]
+    passes: tuple[Pass | Expression, ...]
     groups: bytes = _groups()
     ignore_merges: bool = False  # a word that is a token is taken whole
     add_bos: bool = False  # unless the file has the key
@@ -51,7 +54,8 @@ class PreTokenizer:
             return []
         runs = Runs(text, self.groups)
         ends = [len(text)]
-        for cut in self.passes:
+        for each in self.passes:
+            cut = each.on(runs) if isinstance(each, Expression) else each
             starts, ends, before = 0, [], ends
             for end in before:
                 cut(runs, starts, end, ends)
@@ -210,12 +214,23 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     **dict.fromkeys(("chatglm-bpe", "dbrx", "smaug-bpe"), _LLAMA3),
     **dict.fromkeys(("glm4", "glm5"), _LLAMA3_WHOLE),
     **dict.fromkeys(
-        ("falcon-h1", "falcon3", "lfm2", "llama-bpe", "llama-v3", "llama3", "midm-2.0", "pixtral"),
+        (
+            "falcon-h1",
+            "falcon3",
+            "jina-v5-nano",
+            "lfm2",
+            "llama-bpe",
+            "llama-v3",
+            "llama3",
+            "midm-2.0",
+            "pixtral",
+        ),
         _LLAMA3_BOS,
     ),
     **dict.fromkeys(
         (
             "deepseek-r1-qwen",
+            "f2llmv2",
             "grok-2",
             "hunyuan",
             "kormo",
@@ -233,9 +248,17 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
             "gpt-2",
             "granite-docling",
             "jais",
+            "jina-de",
+            "jina-es",
+            "jina-v1-en",
+            "jina-v2-code",
+            "jina-v2-de",
+            "jina-v2-es",
             "mellum",
+            "modern-bert",
             "olmo",
             "phi-2",
+            "roberta-bpe",
             "trillion",
         ),
         _GPT2,
@@ -256,18 +279,39 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
 }
 
 
-def get(name: str | None) -> PreTokenizer:
+@cache
+def _expressions(name: str, as_published: bool) -> PreTokenizer:
+    """A pre-tokenizer of expressions."""
+    kind = published.NAMES[name]
+    other = None if as_published else published.LLAMA_CPP.get(kind)
+    return PreTokenizer(
+        tuple(counted.FUNCTIONS.get(s) or Expression(s) for s in other or published.SETS[kind]),
+        ignore_merges=name in published.IGNORE_MERGES,
+        add_bos=name in published.ADD_BOS,
+    )
+
+
+def names() -> list[str]:
+    """All names that are known, in order."""
+    return sorted((*PRE_TOKENIZERS, *published.NAMES))
+
+
+def get(name: str | None, as_published: bool = True) -> PreTokenizer:
     """The pre-tokenizer that a file names; a file that names none means `default`.
+
+    `as_published`: as the model's own tokenizer cuts; False: as llama.cpp does.
 
     Raises:
         ModelError: a name that is not in the table.
     """
+    if name in published.NAMES:
+        return _expressions(name, as_published)
     found = PRE_TOKENIZERS.get(name or "default")
     if found is None:
         raise ModelError(
             f"unknown pre-tokenizer {show(name)}",
             where="tokenizer.ggml.pre",
-            expected="one of " + ", ".join(sorted(PRE_TOKENIZERS)),
+            expected="one of " + ", ".join(names()),
             hint="a known one that cuts words in the same way can be named in its place: pre=NAME",
         )
     return found

@@ -40,6 +40,14 @@ END_TEXTS = (
     b"<turn|>",
 )
 
+# Tokens around a gap that a model fills.
+FIM_TEXTS = (
+    *(b"<|fim_prefix|>", b"<|fim_suffix|>", b"<|fim_middle|>"),
+    *(b"<fim-prefix>", b"<fim-suffix>", b"<fim-middle>"),
+    *(b"<fim_prefix>", b"<fim_suffix>", b"<fim_middle>"),
+    *(f"<\uff5cfim\u2581{word}\uff5c>".encode() for word in ("begin", "hole", "end")),
+)
+
 
 class Pieces(Protocol):
     """Bytes by id: a list, or the loader's lazy array of strings."""

@@ -44,6 +44,8 @@ def main() -> None:
         text = ranges([c for c in range(0x110000) if u.category(chr(c))[0] == key])
         show(name, text)
     show("W", ranges(list(WHITE_SPACE)))
+    for name in ("Lu", "Ll", "Lt", "Lm", "Nd"):
+        show(name, ranges([c for c in range(0x110000) if u.category(chr(c)) == name]))
     print("}")
 
 

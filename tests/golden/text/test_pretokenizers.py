@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gguf_runtime.errors import ModelError
-from gguf_runtime.text.tokenizer import pretokenizers
+from gguf_runtime.text.tokenizer import pretokenizers, published
 
+OTHER_KINDS = ("gemma4", "whitespace")  # of models whose tokenizer is no byte-level BPE
 SETS = {
     "default": "default",
     "falcon": "falcon",
@@ -29,6 +32,48 @@ def test_words_equal_the_published_splits(references, name):
         words = pre.words(inputs[i]["text"])
         assert "".join(words) == inputs[i]["text"]
         assert [len(word) for word in words] == lengths, inputs[i]["text"]
+
+
+def test_words_of_every_stored_set_equal_the_published_splits_or_llama_cpps(golden, references):
+    folder = golden / "text/tokenizer"
+    inputs, checked = references["inputs"], []
+    for facts in json.loads((folder / "pretokenizers.json").read_text())["sets"]:
+        stored = json.loads((folder / f"pretok/{facts['set']}.json").read_text())
+        assert set(facts["names"]) <= set(pretokenizers.names()) or facts["set"] in OTHER_KINDS
+        if facts["set"] in OTHER_KINDS:
+            continue
+        for as_published in (True, False):
+            differs = stored.get("reference_differs", {}) if as_published else {}
+            pre = pretokenizers.get(facts["names"][0], as_published)
+            for i, lengths in zip(references["split_inputs"], stored["splits"], strict=True):
+                wanted = [n for n in differs.get(str(i), lengths) if n]  # an empty word has no ids
+                words = pre.words(inputs[i]["text"])
+                assert [len(word) for word in words] == wanted, (facts["set"], inputs[i]["text"])
+                assert "".join(words) == inputs[i]["text"]
+        checked.append(facts["set"])
+    assert len(checked) == 29
+
+
+@pytest.mark.parametrize("name", sorted(published.NAMES))
+def test_expressions_cut_long_runs_in_words_that_join_to_the_text(name):
+    pre = pretokenizers.get(name)
+    for unit in (
+        "a",
+        "A",
+        "aA",
+        " ",
+        "\n",
+        " \n",
+        "1",
+        "字",
+        "e\u0301",
+        "'s",
+        "!",
+        "x\r\n",
+        "\u0661",
+    ):
+        text = unit * 20_000
+        assert "".join(pre.words(text)) == text
 
 
 @pytest.mark.parametrize("pre", sorted(pretokenizers.PRE_TOKENIZERS))
