@@ -25,6 +25,16 @@ COMMANDS = (
         ("gg chat smollm2", 'gg chat smollm2 --system "Answer in one sentence."'),
     ),
     Row(
+        "batch",
+        "batch.command.batch",
+        "many prompts from a file, several at once, each answer saved as it is done",
+        (
+            "gg batch smollm2 rows.csv -p 'Classify: {text}' --keep label -o out.jsonl",
+            "gg batch smollm2 prompts.jsonl -o out.jsonl --seed 1 --ordered",
+            "gg batch smollm2 rows.csv -p 'Classify: {text}' --dry-run",
+        ),
+    ),
+    Row(
         "replay",
         "replay.replay",
         "repeat a recorded run and say whether the same came out",

@@ -185,6 +185,15 @@ class Terminal:
         left = spent * (total - done) / new if new > 0 and spent > SURE_S else 0
         return f"{what} {amount}" + (f", {left:,.0f} s left" if left >= 1 else "")
 
+    def status(self, text: str) -> None:
+        """A progress line in the caller's words, in place of the last; nothing where no one looks."""
+        now = time.monotonic()
+        if self.quiet or not self.err_is_terminal or os.environ.get("TERM") == "dumb":
+            return
+        if now - self._said >= REDRAW_S or not self._line:
+            self._said = now
+            self._draw(text)
+
     def clear(self) -> None:
         """Take the progress line off the terminal."""
         if self._line:

@@ -1,0 +1,1 @@
+"""`batch`: many prompts from a file, answered so that nothing is lost."""
