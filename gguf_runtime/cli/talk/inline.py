@@ -16,7 +16,8 @@ DEEPEST = 6  # spans within spans
 Span = tuple[str, str]
 
 _STYLES = {"**": BOLD, "__": BOLD, "*": ITALIC, "_": ITALIC, "~~": STRUCK, "***": BOLD + ITALIC}
-_SPECIAL = re.compile(r"`+|\*{1,3}|_{1,2}|~~|\[|!\[|\\|[<]")
+_SPECIAL = re.compile(r"`+|\*+|_+|~+|!?\[|\\|<")
+_TICKS = re.compile("`+")
 _LINK = re.compile(r"!?\[([^\[\]\n]*)\]\(\s*(\S*?)(?:\s+\"[^\"]*\")?\s*\)")
 _LINK_BEGUN = re.compile(r"!?\[[^\[\]\n]*(?:\](?:\([^()\n]*)?)?$")
 _AUTO = re.compile(r"<((?:https?://|mailto:)[^\s<>]+)>")
@@ -44,6 +45,9 @@ def spans(text: str, style: str = "", *, whole: bool = True) -> tuple[list[Span]
             literal(begin)
             return out, begin
         found = _span(text, begin, mark, style)
+        if found is not None and open_end and _may_change(text, begin, found[1], mark):
+            literal(begin)
+            return out, begin
         if found is not None:
             literal(begin)
             out += found[0]
@@ -76,7 +80,7 @@ def _span(text: str, begin: int, mark: str, style: str) -> tuple[list[Span], int
     if mark == "<":
         auto = _AUTO.match(text, begin)
         return ([(auto[1], style + UNDERLINE)], auto.end()) if auto else None
-    if not _opens(text, begin, mark):
+    if mark not in _STYLES or not _opens(text, begin, mark):
         return None
     end = _closer(text, mark, after)
     if end < 0:
@@ -122,7 +126,7 @@ def _run(text: str, mark: str, at: int) -> int:
         if text[at] == "\\" and sign != "`":
             at += 2
         elif text[at] == "`" and sign != "`":
-            ticks = re.compile("`+").match(text, at)
+            ticks = _TICKS.match(text, at)
             assert ticks is not None
             end = _run(text, ticks[0], ticks.end())
             at = end + len(ticks[0]) if end >= 0 else ticks.end()
@@ -138,6 +142,19 @@ def _run(text: str, mark: str, at: int) -> int:
     return -1
 
 
+def _may_change(text: str, begin: int, end: int, mark: str) -> bool:
+    """Whether text to come could end elsewhere what seems to end here."""
+    if mark[0] not in "`*_~":
+        return False
+    at = begin if mark[0] != "`" else end
+    while (tick := _TICKS.search(text, at, end)) is not None:
+        close = _run(text, tick[0], tick.end())
+        if close < 0:
+            return True
+        at = close + len(tick[0])
+    return end == len(text)
+
+
 def _may_end(text: str, begin: int, mark: str) -> bool:
     """Whether text to come could make a span of what begins here."""
     if mark == "\\":
@@ -148,4 +165,4 @@ def _may_end(text: str, begin: int, mark: str) -> bool:
         return _LINK_BEGUN.match(text, begin) is not None
     if mark == "<":
         return re.match(r"<[a-z:/]*[^\s<>]*$", text[begin:]) is not None
-    return _opens(text, begin, mark)
+    return mark in _STYLES and _opens(text, begin, mark)

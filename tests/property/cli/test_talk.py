@@ -36,7 +36,7 @@ def shown(text: str, cuts: list[int], **how) -> str:
 
 
 @given(st.lists(PIECES, max_size=40).map("".join), st.data(), st.integers(3, 60), st.booleans())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_the_screen_does_not_depend_on_how_an_answer_was_cut_into_pieces(text, data, width, styled):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     how = {"styled": styled, "width": lambda: width}
@@ -55,7 +55,7 @@ def test_rows_end_between_words_unless_a_word_is_longer_than_a_row(text):
 
     words = text.split()
     assert [w for row in rows for w in row.split()] == words
-    assert all(len(row) <= 20 or " " not in row.strip() for row in rows)
+    assert all(len(row) <= 20 or max(map(len, row.split())) > 20 for row in rows)
 
 
 @pytest.mark.parametrize(
