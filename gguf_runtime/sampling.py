@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gguf_runtime.errors import RequestError
+from gguf_runtime.errors import RequestError, show
 from gguf_runtime.kernels import sample_bits
 from gguf_runtime.kernels.sample_bits import RECORD, Chain
+from gguf_runtime.samplers import NAMES, More
+from gguf_runtime.wide import Wide
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
@@ -85,6 +87,8 @@ class Sampling:
         seed: below 2^32; None: random, see `.seed`.
         sample: number of the sample, for several of one prompt.
         recommended: values of the model file, used for what is None.
+        more: the rest of llama.cpp's samplers, see `samplers.More`; they run in numpy, the chain
+            above in kernels.
 
     At least one candidate always stays.
 
@@ -105,7 +109,11 @@ class Sampling:
         seed: int | None = None,
         sample: int = 0,
         recommended: Mapping[str, float] | None = None,
+        **more: Any,
     ) -> None:
+        unknown = [k for k in more if k not in NAMES]
+        if unknown:
+            raise RequestError(f"no sampling parameter {show(unknown[0])}")
         asked: dict[str, float | None] = {
             "temperature": temperature,
             "top_k": top_k,
@@ -134,6 +142,9 @@ class Sampling:
         self._window: deque[int] = deque()
         self._counts: Counter[int] = Counter()
         self._arrays: tuple[I32, I32] | None = None
+        self.more = More.of(**more)
+        self.wide = self.more.asks  # the kernels' chain is not enough
+        self._wide = Wide(self) if self.wide else None
         self._penalizes = self.chain.penalizes
         self._base = self._record()
 
@@ -159,19 +170,28 @@ class Sampling:
 
     @property
     def penalizes(self) -> bool:
-        """Some penalty does something, so accepted tokens matter."""
-        return self._penalizes
+        """Accepted tokens matter."""
+        return self._penalizes or self._wide is not None
 
-    def as_dict(self) -> dict[str, float | int]:
+    @property
+    def remembers(self) -> int:
+        """Accepted tokens that can matter for the next choice."""
+        return max(self.repeat_last_n, self.more.dry_last_n if self.wide else 0)
+
+    def as_dict(self) -> dict[str, Any]:
         """Every effective value by its long name."""
         names = [k for k in RANGES if k not in ("seed", "sample")]
-        return {name: getattr(self, name) for name in names}
+        found: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if self._wide is not None:
+            found |= self.more.as_dict()
+        return found
 
     def copy(self) -> Sampling:
         """An independent sampler in the same state, with the same seed."""
         new = Sampling.__new__(Sampling)
         new.__dict__.update(self.__dict__)
         new._window, new._counts = self._window.copy(), self._counts.copy()
+        new._wide = self._wide.copy(new) if self._wide is not None else None
         return new
 
     # ---- state ---------------------------------------------------------------------------------
@@ -179,6 +199,8 @@ class Sampling:
     def accept(self, id: int) -> None:
         """Count a token of the prompt or of the answer for the penalties."""
         self.accepted += 1
+        if self._wide is not None:
+            self._wide.accept(int(id))
         if self.repeat_last_n == 0:
             return
         self._arrays = None
@@ -247,6 +269,8 @@ class Sampling:
         Raises:
             RequestError: NaN or infinity among the logits, or nothing but -inf.
         """
+        if self._wide is not None:
+            return self._wide.candidates(usable(logits), list(history))
         last = list(history)[-self.repeat_last_n :] if self.repeat_last_n else []
         counts = Counter(last)
         ids = np.fromiter(counts.keys(), np.int32, len(counts))
@@ -261,13 +285,15 @@ class Sampling:
             u: in [0, 1); None: from seed, sample and the number of accepted tokens.
         """
         x = usable(logits)
+        if u is not None and not 0 <= u < 1:
+            raise RequestError("u is outside its range", expected="0 <= u < 1", got=u)
+        if self._wide is not None:
+            return self._wide.draw(x, u)
         kept, left = sample_bits.candidates(self.chain, x, *self._seen())
         if self.greedy:
             return int(kept[np.argmax(left)])
         if u is None:
             u = sample_bits.uniform(self.seed, self.sample, self.accepted)
-        if not 0 <= u < 1:
-            raise RequestError("u is outside its range", expected="0 <= u < 1", got=u)
         return sample_bits.draw(self.chain, len(x), kept, left, u)
 
 

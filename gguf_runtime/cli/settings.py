@@ -11,6 +11,8 @@ from typing import Any
 from gguf_runtime.cli import constraints as c
 from gguf_runtime.cli import options as o
 from gguf_runtime.cli.groups import COMMAND_LINE, Group
+from gguf_runtime.cli.samplers import Samplers
+from gguf_runtime.cli.samplers import asked as more_sampling
 from gguf_runtime.cli.values import UsageError, read
 from gguf_runtime.hub.near import suggestion
 
@@ -24,7 +26,7 @@ _MACHINE = ("threads", "context", "cache_type", "precision", "max_memory", "nice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice(Group):
+class Choice(Samplers):
     """How tokens are computed and chosen; None where nobody asked."""
 
     temperature: o.Temperature = None
@@ -89,6 +91,7 @@ class Settings(Choice):
         asked["stop"] = list(self.stop) if self.stop else None
         asked["stop_ids"] = list(self.stop_id) if self.stop_id else None
         asked["speculate"] = False if self.no_speculate else None
+        asked |= more_sampling(self)
         asked |= c.asked(self.schema, self.regex, self.grammar, self.choice, self.choices)
         return {k: v for k, v in asked.items() if v is not None}
 

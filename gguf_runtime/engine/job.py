@@ -224,7 +224,7 @@ class Job:
         if not self._sampling.penalizes:
             return self._sampling
         ids, n = self.ids, len(self.ids)
-        last = self.request.sampling.repeat_last_n
+        last = self.request.sampling.remembers
         counted, self._counted = self._counted, -1
         if counted < 0:
             self._sampling = self.request.sampling.copy()
@@ -279,6 +279,8 @@ class Job:
         if not (self.request.speculate and self._backend.speculates):
             return []
         if self._budget is not None or self._guide is not None:
+            return []
+        if self.request.sampling.more.stateful:
             return []
         if self._lookup is None:
             if not self.read:

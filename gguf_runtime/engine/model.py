@@ -97,6 +97,7 @@ class Model(Answering):
         self.path = resolve(model)
         self.offline, self.precision, self.cache_type = offline, precision, cache_type
         self._progress = progress
+        self._known_breakers: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
         self._file: GGUFFile = open_file(self.path, None if exact_arithmetic() else compiled())
         try:
             check_role(self._file)  # first: an adapter has no tokenizer to complain about
@@ -108,6 +109,7 @@ class Model(Answering):
                 frozenset(self.tokenizer.eos_ids),
                 recommended(self._file.metadata),
                 seed,
+                self._breakers,
             )
             opened = open_backend(
                 self._file,
@@ -264,6 +266,15 @@ class Model(Answering):
         said = [*past, *(dict(m) for m in messages)]
         most = whole("max_rounds is outside its range", max_rounds, 0)
         return Chat(self, system, said, tools=tools, confirm=confirm, max_rounds=most)
+
+    def _breakers(self, texts: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """What ends a run for DRY, as ids; found once for the same texts."""
+        from gguf_runtime.engine.breakers import breakers_of
+
+        found = self._known_breakers.get(tuple(texts))
+        if found is None:
+            found = self._known_breakers[tuple(texts)] = breakers_of(self.tokenizer, texts)
+        return found
 
     # ---- the end -------------------------------------------------------------------------------
 

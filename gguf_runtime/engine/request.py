@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from gguf_runtime.engine.overflow import OnOverflow, checked
 from gguf_runtime.engine.reply import Style
 from gguf_runtime.engine.turn import OPTIONS as TURN_OPTIONS
 from gguf_runtime.errors import RequestError, show
+from gguf_runtime.samplers import BREAKERS
+from gguf_runtime.samplers import NAMES as MORE
 from gguf_runtime.sampling import RANGES, Sampling
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ _ADVICE = {
 }
 _OPTIONS = (
     *("max_tokens", "max_time", "stop", "stop_ids", "stop_on_loop", "on_overflow"),
+    "ignore_eos",
     *("speculate", "reuse"),
 )
 CONSTRAINTS = ("schema", "regex", "grammar", "choices")
@@ -76,6 +80,7 @@ class Defaults:
     end_ids: frozenset[int]
     recommended: Mapping[str, float]
     seed: int | None
+    breakers: Callable[[Sequence[str]], Sequence[Any]] = lambda texts: ()  # DRY's, as ids
 
     def request(
         self,
@@ -90,6 +95,7 @@ class Defaults:
         style: Style | None = None,
         stop_on_loop: bool = False,
         on_overflow: str = "stop",
+        ignore_eos: bool = False,
         **sampling: Any,
     ) -> Request:
         """Options made whole; RequestError names one that is unknown or out of range."""
@@ -108,6 +114,13 @@ class Defaults:
             max_tokens = -1 if templated else RAW_TOKENS
         if sampling.get("seed") is None:
             sampling["seed"] = self.seed
+        if sampling.get("dry_multiplier"):
+            words = sampling.get("dry_breakers") or BREAKERS
+            sampling["dry_ids"] = self.breakers([w for w in words if isinstance(w, str)])
+        if ignore_eos:
+            given = sampling.get("logit_bias") or {}
+            pairs = given.items() if isinstance(given, Mapping) else given
+            sampling["logit_bias"] = [*pairs, *((i, -math.inf) for i in self.end_ids)]
         return Request(
             Sampling(**sampling, recommended=self.recommended),
             whole("max_tokens is outside its range", max_tokens, -1),
@@ -143,7 +156,10 @@ def _constraint(asked: Mapping[str, Any]) -> Constraint | None:
     return made[kind](value)
 
 
-SAMPLING = tuple(k for k in inspect.signature(Sampling).parameters if k != "recommended")
+SAMPLING = (
+    *(k for k in inspect.signature(Sampling).parameters if k not in ("recommended", "more")),
+    *MORE,
+)
 
 
 def recommended(metadata: Mapping[str, Any]) -> dict[str, float]:

@@ -33,6 +33,7 @@ class Sampler:
     def __init__(
         self, pool: Pool, kernels: Mapping[Spec, int], n_vocab: int, n_rows: int = 1
     ) -> None:
+        self._n_vocab = n_vocab
         self._parts = sample.n_parts(n_vocab)
         step = -(-sample.scratch_bytes(n_vocab) // 4096) * 4096
         self._scratch = allocate(step * pool.threads)
@@ -69,6 +70,8 @@ class Sampler:
         n = len(picks)
         if not n:
             return []
+        if any(sampling.wide for _, sampling, _ in picks):
+            return [self._apart(logits, pick) for pick in picks]
         records = self._records
         for k, (row, sampling, position) in enumerate(picks):
             sampling.record(records[k], row, position)
@@ -84,6 +87,16 @@ class Sampler:
             i if not state & wrong else no_token(bad=bool(state & sample.BAD))
             for i, state in records[:n, _RESULT].tolist()
         ]
+
+    def _apart(self, logits: F32, pick: tuple[int, Sampling, int]) -> int | RequestError:
+        """One choice by itself, in numpy where the kernels' chain is not enough."""
+        row, sampling, position = pick
+        if not sampling.wide:
+            return self.pick_all(logits, [pick])[0]
+        try:
+            return pick_plain(logits[row, : self._n_vocab], sampling, position)
+        except RequestError as e:
+            return e
 
 
 _LOGITS, _STRIDE = sample.ARGS.index("logits"), sample.ARGS.index("stride")

@@ -16,6 +16,22 @@ OURS = {
     "top_p": lambda a: {"top_p": a["p"]},
     "min_p": lambda a: {"min_p": a["p"]},
     "temp": lambda a: {"temperature": max(0.0, a["t"])},
+    "typical": lambda a: {"typical_p": a["p"]},
+    "top_n_sigma": lambda a: {"top_n_sigma": a["n"]},
+    "xtc": lambda a: {"xtc_probability": a["probability"], "xtc_threshold": a["threshold"]},
+    "temp_ext": lambda a: {
+        "temperature": a["t"],
+        "dynatemp_range": a["delta"],
+        "dynatemp_exponent": a["exponent"],
+    },
+    "logit_bias": lambda a: {"logit_bias": [(i, float(b)) for i, b in a["biases"]]},
+    "dry": lambda a: {
+        "dry_multiplier": a["multiplier"],
+        "dry_base": a["base"],
+        "dry_allowed_length": a["allowed_length"],
+        "dry_last_n": a["last_n"],
+        "dry_breakers": a["breakers"],
+    },
     "penalties": lambda a: {
         "repeat_penalty": a["repeat"],
         "frequency_penalty": a["frequency"],
@@ -33,7 +49,8 @@ def folder():
 @pytest.fixture(scope="module")
 def vectors(folder):
     raw = json.loads((folder / "vectors.json").read_text())
-    named = {k: np.array(x, np.float32) for k, x in raw.items() if isinstance(x, list)}
+    lists = {k: x for k, x in raw.items() if isinstance(x, list)}
+    named = {k: np.array([float(y) for y in x], np.float32) for k, x in lists.items()}
     x, values = 12345, []
     for _ in range(3000):
         x = (1103515245 * x + 12345) % 2**31
@@ -53,7 +70,7 @@ def softmax(x):
 
 def compare(case, ids, logits):
     ids, logits = falling(ids, logits)
-    want = np.array(case["logits"], np.float32)
+    want = np.array([float(x) for x in case["logits"]], np.float32)
     assert len(ids) == case.get("count", len(case["ids"]))
     listed = len(want)
     if not case.get("ties"):
@@ -62,54 +79,77 @@ def compare(case, ids, logits):
     np.testing.assert_allclose(softmax(logits)[:listed], case["probs"], atol=PROBABILITY_ATOL)
 
 
-def test_each_sampler_leaves_the_candidates_of_llama_cpp(golden, vectors):
+# In kernels where the chain has one of theirs only, and in numpy: a bias of nothing asks for that.
+@pytest.mark.parametrize("other", [{}, {"logit_bias": {10**6: 0.0}}], ids=["kernels", "numpy"])
+def test_each_sampler_leaves_the_candidates_of_llama_cpp(golden, vectors, other):
     cases = json.loads((golden / "text" / "samplers" / "single.json").read_text())
-    done = 0
     for case in cases:
-        if case["sampler"] not in OURS or case["args"].get("min_keep", 0) > 1:
-            continue
-        sampling = Sampling(**(OFF | OURS[case["sampler"]](case["args"])))
+        args = case["args"]
+        asked = OFF | other | OURS[case["sampler"]](args) | {"min_keep": args.get("min_keep", 0)}
+        sampling = Sampling(**asked)
         compare(case, *sampling.candidates(vectors[case["vector"]], case.get("history", [])))
-        done += 1
-    assert done >= 200
-
-
-def neutral(name, args):
-    """Samplers of later issues that are switched off in this chain."""
-    return (
-        (name == "top_n_sigma" and args[0] <= 0)
-        or (name == "typical" and args[0] >= 1)
-        or (name == "xtc" and args[0] <= 0)
-    )
+    assert len(cases) == 526
 
 
 def as_parameters(chain):
-    """Our parameters for a chain in our order, else None."""
-    order = ["penalties", "top_k", "top_p", "min_p", "temp", "temp_ext"]
-    out, last = dict(OFF), -1
+    """Our parameters for a chain of llama.cpp's."""
+    keys = {
+        "penalties": (
+            "",
+            "repeat_last_n",
+            "repeat_penalty",
+            "frequency_penalty",
+            "presence_penalty",
+        ),
+        "top_n_sigma": ("top_n_sigma",),
+        "top_k": ("top_k",),
+        "typical": ("typical_p", "min_keep"),
+        "top_p": ("top_p", "min_keep"),
+        "min_p": ("min_p", "min_keep"),
+        "xtc": ("xtc_probability", "xtc_threshold"),
+        "temp": ("temperature",),
+        "temp_ext": ("temperature", "dynatemp_range", "dynatemp_exponent"),
+    }
+    out = dict(OFF)
     for name, *args in chain:
-        if neutral(name, args):
-            continue
-        if name not in order or order.index(name) < last or (name == "temp_ext" and args[1] > 0):
-            return None
-        last = order.index(name)
-        if name == "penalties":
-            keys = ("repeat_last_n", "repeat_penalty", "frequency_penalty", "presence_penalty")
-            out |= dict(zip(keys, args[1:], strict=True))
-        else:
-            out[name if name in out else "temperature"] = args[0]
-    return out
+        out |= dict(zip(keys[name], args, strict=False))
+    out.pop("", None)
+    return out | {"samplers": [name.removesuffix("_ext") for name, *_ in chain]}
 
 
 def test_whole_chains_leave_the_candidates_of_llama_cpp(folder, vectors):
-    done = 0
-    for case in json.loads((folder / "chains.json").read_text()):
-        parameters = as_parameters(case["chain"])
-        if parameters is None:
-            continue
-        compare(case, *Sampling(**parameters).candidates(vectors[case["vector"]], case["history"]))
-        done += 1
-    assert done >= 15
+    cases = json.loads((folder / "chains.json").read_text())
+    for case in cases:
+        sampling = Sampling(**as_parameters(case["chain"]))
+        compare(case, *sampling.candidates(vectors[case["vector"]], case["history"]))
+    assert len(cases) == 35
+
+
+def test_samplers_with_a_memory_go_the_way_of_llama_cpp(golden, vectors):
+    steps = 0
+    for case in json.loads((golden / "text" / "samplers" / "steps.json").read_text()):
+        args = case["args"]
+        asked = (
+            {"adaptive_target": args["target"], "adaptive_decay": args["decay"]}
+            if case["sampler"] == "adaptive_p"
+            else {
+                "mirostat": 1 + case["sampler"].endswith("v2"),
+                "mirostat_tau": args["tau"],
+                "mirostat_eta": args["eta"],
+                "mirostat_m": args.get("m"),
+            }
+        )
+        sampling = Sampling(**OFF, **asked)
+        for step in case["steps"]:
+            ids, logits = sampling.candidates(vectors[case["vector"]])
+            if "logits" in step:
+                falling_logits = np.sort(logits)[::-1][: len(step["logits"])]
+                np.testing.assert_allclose(falling_logits, step["logits"], rtol=1e-4, atol=1e-4)
+            else:
+                assert sorted(ids.tolist()) == sorted(step["ids"])
+            sampling.accept(step["selected"])
+            steps += 1
+    assert steps == 160
 
 
 def test_draws_equal_llama_cpp_when_given_its_random_numbers(folder, vectors):

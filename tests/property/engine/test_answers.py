@@ -1,6 +1,7 @@
 """Answers: their text, why they ended, what repeats them, and that nothing stays behind."""
 
 import gc
+import math
 import threading
 import time
 import weakref
@@ -364,3 +365,22 @@ def test_nobody_starves_while_another_answers(small):
 def test_the_vocabulary_of_these_tests_is_what_it_should_be(qwen):
     assert qwen.info.n_vocab == VOCAB
     assert qwen.detokenize(ids_of(3)) != ""
+
+
+def test_other_samplers_give_the_same_text_alone_and_among_neighbours(small):
+    kinds = [
+        {"mirostat": 2},
+        {"dry_multiplier": 0.8, "xtc_probability": 0.5},
+        {"adaptive_target": 0.2},
+        {"samplers": "temperature;top_k", "logit_bias": {5: -math.inf}},
+        {},
+    ]
+    asked = [
+        {"prompt": "Tell me", "max_tokens": 40, "seed": k, "temperature": 1.0} | kind
+        for k, kind in enumerate(kinds)
+    ]
+
+    together = [out.ids for out in small.batch(asked)]
+
+    assert together == [small.complete(**a).ids for a in asked]
+    assert 5 not in together[3]

@@ -173,3 +173,35 @@ def test_values_out_of_range_are_refused_with_the_range(wrong):
 def test_logits_that_no_token_can_be_chosen_from_are_an_error(logits):
     with pytest.raises(RequestError):
         Sampling().draw(logits)
+
+
+def test_a_forbidden_token_never_comes():
+    x = np.zeros(50, np.float32)
+    s = Sampling(logit_bias={7: -np.inf, 8: 3.0}, top_k=0, min_p=0, top_p=1, temperature=1, seed=1)
+
+    drawn = []
+    for _ in range(3000):
+        drawn.append(s.draw(x))
+        s.accept(drawn[-1])
+
+    assert 7 not in drawn
+    assert drawn.count(8) > 600
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mirostat": 3},
+        {"typical_p": 2},
+        {"samplers": "top_k;nothing"},
+        {"samplers": ["top_k", "top_k"]},
+        {"logit_bias": {1: float("nan")}},
+        {"logit_bias": "1"},
+        {"dry_breakers": "a"},
+        {"xtc_probability": float("nan")},
+        {"no_such": 1},
+    ],
+)
+def test_wrong_parameters_of_the_other_samplers_are_refused(wrong):
+    with pytest.raises(RequestError):
+        Sampling(**wrong)
