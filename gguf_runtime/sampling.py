@@ -21,7 +21,7 @@ from gguf_runtime.errors import RequestError, show
 from gguf_runtime.kernels import sample_bits
 from gguf_runtime.kernels.sample_bits import RECORD, Chain
 from gguf_runtime.samplers import NAMES, More
-from gguf_runtime.wide import Wide
+from gguf_runtime.samplers.chain import Wide
 
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]

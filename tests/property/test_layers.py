@@ -20,13 +20,14 @@ BELOW = {
     "text": {"quant", "errors", "gguf"},
     "cache": {"quant", "errors"},
     "kernels": {"quant", "errors", "cache"},
-    "sampling": {"quant", "errors", "kernels"},
+    "samplers": {"quant", "errors", "kernels"},
+    "sampling": {"quant", "errors", "kernels", "samplers"},
     "graph": {"quant", "errors", "gguf", "cache", "kernels"},
     "arch": {"quant", "errors", "gguf", "graph"},
     "hub": {"quant", "errors"},
     "engine": {
         *("quant", "errors", "hub", "gguf", "text", "cache"),
-        *("kernels", "sampling", "graph", "arch"),
+        *("kernels", "samplers", "sampling", "graph", "arch"),
     },
 }
 BELOW["gguf_runtime"] = {"errors", "engine"}
