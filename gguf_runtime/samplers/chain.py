@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gguf_runtime.samplers import steps as s
 from gguf_runtime.kernels import sample_bits
+from gguf_runtime.samplers import steps as s
 from quant.elementary import log2
 from quant.simd.elementary import exp_bits
 
