@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gguf_runtime.kernels import sample_bits
 from gguf_runtime.samplers import steps as s
+from gguf_runtime.samplers.parameters import More
 from quant.elementary import log2
 from quant.simd.elementary import exp_bits
-
-if TYPE_CHECKING:
-    from gguf_runtime.sampling import Sampling
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
@@ -24,10 +22,30 @@ LOW_BITS = (
 )  # of the draw's random number decide whether xtc acts; the draw goes by the high ones
 
 
+class Owner(Protocol):
+    """What the chain reads of `Sampling`."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repeat_last_n: int
+    seed: int
+    sample: int
+    accepted: int
+    more: More
+
+    @property
+    def greedy(self) -> bool: ...
+
+    @property
+    def chain(self) -> sample_bits.Chain: ...
+
+
 class Wide:
     """State: tokens accepted, mirostat's mu, adaptive_p's average, and the last candidates."""
 
-    def __init__(self, owner: Sampling) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
         more = owner.more
         self._history: list[int] = []
@@ -36,7 +54,7 @@ class Wide:
         self._sum, self._weight = target / rest, 1 / rest
         self._last: tuple[I64, F32] | None = None  # ids and probabilities of the last choice
 
-    def copy(self, owner: Sampling) -> Wide:
+    def copy(self, owner: Owner) -> Wide:
         """An independent one in the same state."""
         new = Wide.__new__(Wide)
         new.__dict__.update(self.__dict__)
