@@ -138,7 +138,8 @@ def remove_model(
     if not yes:
         if not (stdin_is_terminal() and terminal.err_is_terminal):
             raise UsageError(
-                f"{what} is not deleted without a word", f"add --yes: gguf-runtime rm {name} --yes"
+                f"whether to delete {what} cannot be asked: this is no terminal",
+                f"to do it: gguf-runtime rm {name} --yes",
             )
         for path in removal.files:
             terminal.say(f"  {path}")

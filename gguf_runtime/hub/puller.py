@@ -14,11 +14,12 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from gguf_runtime.errors import DownloadError, ModelError
+from gguf_runtime.errors import DownloadError, ModelError, show
 from gguf_runtime.hub import wheels
 from gguf_runtime.hub.catalog import Entry, entries, find
 from gguf_runtime.hub.near import suggestion
 from gguf_runtime.hub.places import network_is_off
+from gguf_runtime.hub.resolve import is_repository, refuse_address
 from gguf_runtime.hub.stage import (
     CHUNK_BYTES,
     Progress,
@@ -42,12 +43,7 @@ def pull(name: str, *, progress: Progress | None = None, offline: bool = False) 
     report = progress or (lambda what, done, total: None)
     entry = find(name)
     if entry is None:
-        near = suggestion(name, list(entries()))
-        raise ModelError(
-            f"the catalog has no model named {name!r}",
-            hint=(f"did you mean {near}?" if near else "known: " + ", ".join(entries()))
-            + " Others: hf:ORG/REPO",
-        )
+        raise _unknown(name)
     stage = stage_of(entry.path.parent, entry.name)
     if _whole(entry, report):
         clean(stage)
@@ -61,6 +57,28 @@ def pull(name: str, *, progress: Progress | None = None, offline: bool = False) 
         if not _whole(entry, report):  # the pull that this one waited for
             _fetch(entry, stage, report)
     return entry.path
+
+
+def _unknown(name: str) -> ModelError:
+    """The error of a name that the catalog lacks, with what was probably meant."""
+    refuse_address(name)
+    if name.lower().startswith("ollama:"):
+        return ModelError(
+            "models of ollama are fetched by ollama, and used here where they lie",
+            where=name,
+            hint=f"ollama pull {name.partition(':')[2]}",
+        )
+    if os.path.lexists(name):
+        return ModelError(
+            "this is a file or a folder, which needs no pull",
+            where=name,
+            hint=f"gguf-runtime run '{name}'",
+        )
+    near = suggestion(name, list(entries()))
+    hint = f"known: {', '.join(entries())}; a model of the hub: gguf-runtime pull hf:ORG/REPO"
+    if near or is_repository(name):
+        hint = f"did you mean {near or 'hf:' + name}?"
+    return ModelError(f"the catalog has no model named {show(name)}", hint=hint)
 
 
 def _whole(entry: Entry, report: Progress) -> bool:

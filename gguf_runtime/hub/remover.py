@@ -100,7 +100,9 @@ def _of_hub(name: hubcache.HubName) -> Removal:
         if unfinished and name.want is None and not ours:
             total = sum(p.stat().st_size for p in unfinished)
             return Removal(str(name), tuple(unfinished), total, repository=folder)
-        raise hubcache.not_here(name)
+        raise ModelError(
+            f"{name} is not on this machine", hint="gguf-runtime list --found shows what is"
+        )
     snapshot = next(p for p in path.parents if p.parent == folder / "snapshots")
     there = choices(hubcache.gguf_files(snapshot))
     relative = path.relative_to(snapshot).as_posix()

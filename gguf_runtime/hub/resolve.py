@@ -40,14 +40,14 @@ def resolve(model: str | os.PathLike[str]) -> Path:
     if isinstance(model, str):
         if text.lower().startswith(ELSEWHERE):
             return _elsewhere(text)
-        _refuse_address(text)
+        refuse_address(text)
         entry = find(text)
         if entry is not None and entry.present:
             return entry.path
         local = models_dir() / f"{text}.gguf"
         if entry is None and not _looks_like_path(text) and local.is_file():
             return local
-        if entry is not None and not Path(text).exists():
+        if entry is not None and not os.path.lexists(text):
             raise ModelError(
                 f"{entry.name} is not on this machine",
                 got=f"no file {entry.path}"
@@ -56,7 +56,7 @@ def resolve(model: str | os.PathLike[str]) -> Path:
                 hint=f"gguf-runtime pull {entry.name}"
                 f"   ({size(entry.download_bytes)}, {entry.licence})",
             )
-        if entry is None and not _looks_like_path(text) and not Path(text).exists():
+        if entry is None and not _looks_like_path(text) and not _is_there(text):
             raise _unknown_name(text)
     return _from_path(Path(os.path.expanduser(text)))
 
@@ -74,7 +74,7 @@ def _elsewhere(text: str) -> Path:
     return path
 
 
-def _refuse_address(text: str) -> None:
+def refuse_address(text: str) -> None:
     """ModelError for what was copied from the line of a browser."""
     page = _HUB_PAGE.fullmatch(text)
     if page is not None:
@@ -125,6 +125,8 @@ def _from_path(path: Path) -> Path:
         path.stat()
     except OSError as e:
         raise _missing(path, e) from e
+    except ValueError as e:  # a zero byte
+        raise FileError(f"this is no path: {e}", where=path) from e
     if path.is_dir():
         return _from_folder(path)
     match = SHARD.match(path.name)
@@ -158,12 +160,32 @@ def _from_folder(folder: Path) -> Path:
 
 def _missing(path: Path, e: OSError) -> FileError:
     hint = None
+    if isinstance(e, FileNotFoundError) and path.is_symlink():
+        target = os.readlink(path)
+        return FileError(
+            "this link leads to nothing",
+            where=path,
+            expected=f"a file {target}",
+            hint=f"bring that file back, or link to another: ln -sf FILE '{path}'",
+        )
     if isinstance(e, FileNotFoundError):
         near = suggestion(path.name, _names_in(path.parent))
         hint = f"did you mean {path.parent / near}?" if near else None
-        if hint is None and _REPO.fullmatch(str(path)):
-            hint = f"a model of the hub is named with hf: in front: gguf-runtime pull hf:{path}"
+        if hint is None and is_repository(str(path)):
+            hint = f"a model of the hub has hf: before its name: gguf-runtime pull hf:{path}"
     return FileError(_reason(e), where=path, hint=hint)
+
+
+def is_repository(text: str) -> bool:
+    """Whether a word has the form of a repository on the hub, without its prefix."""
+    return _REPO.fullmatch(text) is not None
+
+
+def _is_there(text: str) -> bool:
+    try:
+        return os.path.lexists(text)
+    except ValueError:  # a zero byte
+        return True  # and _from_path says so
 
 
 def _names_in(folder: Path) -> list[str]:

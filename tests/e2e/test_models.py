@@ -48,7 +48,7 @@ def test_rm_takes_a_pulled_model_and_the_rest_of_a_cut_pull(gg, folder):
     env = {"GGUF_RUNTIME_MODELS": str(folder)}
     asked = gg("rm", "smollm2", **env)
     assert (asked.code, asked.out) == (2, "")
-    assert "smollm2 (98 MB) is not deleted without a word" in asked.err
+    assert "whether to delete smollm2 (98 MB) cannot be asked" in asked.err
     assert "gguf-runtime rm smollm2 --yes" in asked.err
     assert gg("rm", "smollm2", "--yes", **env).err == "deleted smollm2 (98 MB)\n"
     assert gg("rm", "gemma-3-270m", "--yes", **env).err == "deleted gemma-3-270m (2 MB)\n"

@@ -162,10 +162,21 @@ def test_offline_is_refused_with_the_command(shelf):
     assert "gguf-runtime pull tiny" in (e.value.hint or "")
 
 
-def test_an_unknown_name_lists_the_catalog(shelf):
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("qqqqqqq", "known: smollm2, gemma-3-270m"),
+        ("smolm2", "did you mean smollm2?"),
+        ("Qwen/Qwen3-0.6B-GGUF", "did you mean hf:Qwen/Qwen3-0.6B-GGUF?"),
+        ("https://huggingface.co/org/m", "did you mean hf:org/m?"),
+        ("ollama:llama3", "ollama pull llama3"),
+        ("/", "gguf-runtime run '/'"),
+    ],
+)
+def test_a_name_that_cannot_be_pulled_gets_what_was_meant(shelf, name, hint):
     with pytest.raises(ModelError) as e:
-        puller.pull("qqqqqqq")
-    assert "smollm2" in (e.value.hint or "")
+        puller.pull(name)
+    assert hint in (e.value.hint or "")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")

@@ -85,6 +85,23 @@ def test_a_mistyped_path_gets_the_neighbour(models):
     assert "phi-4.gguf" in (e.value.hint or "")
 
 
+def test_a_link_that_leads_to_nothing_or_in_a_circle_says_so(models):
+    (models / "gone.gguf").symlink_to(models / "nowhere.gguf")
+    (models / "loop.gguf").symlink_to(models / "loop.gguf")
+    with pytest.raises(FileError, match="this link leads to nothing") as e:
+        resolve(models / "gone.gguf")
+    assert str(models / "nowhere.gguf") in (e.value.expected or "")
+    with pytest.raises(FileError, match="symbolic links"):
+        resolve(str(models / "loop.gguf"))
+
+
+@pytest.mark.parametrize("text", ["a\0b", "./a\0b", "x" * 5000, "./" + "x" * 5000, "\udcff.gguf"])
+def test_what_can_be_no_path_is_our_error(models, text):
+    with pytest.raises((FileError, ModelError)) as e:
+        resolve(text)
+    assert str(e.value).isprintable() or "\n" in str(e.value)
+
+
 @pytest.mark.parametrize("name", ["", "hf:org/repo", "ollama:llama3", "no-such-model-at-all"])
 def test_what_cannot_be_a_model_is_a_model_error(models, name):
     with pytest.raises(ModelError):
