@@ -45,7 +45,7 @@ def resolve(model: str | os.PathLike[str]) -> Path:
         if entry is not None and entry.present:
             return entry.path
         local = models_dir() / f"{text}.gguf"
-        if entry is None and not _looks_like_path(text) and local.is_file():
+        if entry is None and not _looks_like_path(text) and os.path.isfile(local):
             return local
         if entry is not None and not os.path.lexists(text):
             raise ModelError(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from quant.objects import default_base
 from tests.loopback import Repo, Served, hub, serving
 from tests.tiny import SMALL
 
@@ -264,6 +265,7 @@ def own(shop, tmp_path):
         "HF_TOKEN": "",
         "HF_HUB_OFFLINE": "",
         "HOME": str(tmp_path),
+        "GGUF_RUNTIME_CACHE": default_base() or "",  # compiled kernels are no part of a home
         "NO_PROXY": "*",
     }
 
