@@ -36,10 +36,12 @@ class Owner(Protocol):
     more: More
 
     @property
-    def greedy(self) -> bool: ...
+    def greedy(self) -> bool:
+        """The first maximum is taken."""
 
     @property
-    def chain(self) -> sample_bits.Chain: ...
+    def chain(self) -> sample_bits.Chain:
+        """The parameters of the kernels' chain."""
 
 
 class Wide:
