@@ -116,6 +116,8 @@ class Settings(Choice):
                 near = suggestion(key, list(known))
                 hint = [f"did you mean {near}?"] if near else []
                 raise UsageError(f"no setting {name!r}", *hint)
+            if key == "schema" and isinstance(value, dict):  # a line of a batch brings it as it is
+                value = json.dumps(value)
             found[key] = read(value, known[key], name)
         origins = self.origins | dict.fromkeys(found, origin)
         return replace(self, **found, origins=origins)

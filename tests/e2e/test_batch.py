@@ -396,3 +396,17 @@ def test_strict_turns_a_notice_of_a_line_into_exit_code_6(gg, here):
     assert done.err.count("this model has no chat template") == 1
     assert [r["notices"][0]["code"] for r in read(here / "a.jsonl")] == ["no-template"] * 2
     assert gg(*args, "-o", "b.jsonl", "--strict").code == 6
+
+
+def test_a_line_may_bring_its_own_schema_or_choices(gg, here, model):
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    rows = [
+        {"prompt": "a number", "schema": schema, "max_tokens": 30},
+        {"prompt": "pick", "choice": ["a", "b"]},
+    ]
+    done = gg("batch", model, str(jsonl(here / "in.jsonl", *rows)), "-o", "out.jsonl")
+
+    first, second = sorted(read(here / "out.jsonl"), key=lambda r: r["line"])
+    assert done.code == 0
+    jsonschema.validate(first["object"], schema)
+    assert second["text"] in ("a", "b")
