@@ -1,4 +1,4 @@
-"""What this machine is: instruction set, cores this process may use, caches, memory.
+"""What this machine is: instruction set, caches, memory; cores are in `quant.topology`.
 
 Facts come from the system at run time: never from a compiler, never by arithmetic on a core count.
 Every function takes `root`, the folder that holds /proc and /sys: a test can fake a machine.
@@ -21,6 +21,9 @@ from functools import cache
 
 from quant import cgroup
 from quant.errors import QuantError
+from quant.topology import Cores as Cores
+from quant.topology import cores as cores
+from quant.topology import cpu_path, number, parse_list
 
 _SSE = frozenset({"sse3", "ssse3", "sse4_1", "sse4_2", "popcnt"})
 _X86 = _SSE | {"avx", "fma"}
@@ -44,30 +47,6 @@ _LEVELS: dict[str, tuple[tuple[str, frozenset[str]], ...]] = {
     "other": (),
 }
 _MACHINES = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "arm"}
-
-# Cores whose capacity or top frequency is below this share of the best one's belong to a lower
-# class: efficient cores reach 0.3 to 0.75, favoured cores of one class differ by at most a tenth.
-SAME_CLASS = 0.8
-
-
-class Cores:
-    """Which CPUs this process may use, and how many threads are worth starting."""
-
-    __slots__ = ("allowed", "performance", "quota")
-
-    def __init__(
-        self, allowed: tuple[int, ...], performance: tuple[int, ...], quota: float | None
-    ) -> None:
-        self.allowed = allowed  # logical CPUs of the affinity mask
-        self.performance = performance  # one logical CPU per allowed core of the best class
-        self.quota = quota  # CPUs' worth of time that the control group grants; None: no limit
-
-    @property
-    def threads(self) -> int:
-        """The default thread count: performance cores, at most the quota rounded down."""
-        n = len(self.performance)
-        # Rounding up would have the group throttled, and with it every thread of a step.
-        return max(1, n if self.quota is None else min(n, int(self.quota)))
 
 
 class Cache:
@@ -203,72 +182,6 @@ def _cpuinfo(root: str) -> frozenset[str]:
     return common or frozenset()
 
 
-# ---- cores -----------------------------------------------------------------------------------
-
-
-def cores(root: str = "/", affinity: set[int] | None = None) -> Cores:
-    """The CPUs of this process: affinity, core classes, siblings, control group quota."""
-    if sys.platform != "linux" and root == "/":
-        from quant import cpuid
-
-        every = tuple(range(os.cpu_count() or 1))
-        return Cores(every, every[: cpuid.performance_cores() or len(every)], None)
-    if affinity is None:
-        affinity = set(os.sched_getaffinity(0)) if sys.platform == "linux" else set()
-    allowed = tuple(sorted(affinity)) or (0,)
-    return Cores(allowed, _performance(root, allowed), cgroup.cpu_quota(root))
-
-
-def _performance(root: str, allowed: tuple[int, ...]) -> tuple[int, ...]:
-    """The first logical CPU of each allowed core of the best class that is allowed."""
-    best = _best_class(root, allowed)
-    firsts: dict[object, int] = {}
-    for cpu in best:
-        firsts.setdefault(_siblings(root, cpu), cpu)
-    return tuple(firsts.values())
-
-
-def _best_class(root: str, allowed: tuple[int, ...]) -> list[int]:
-    # Intel's hybrid CPUs list each core type as a performance-counter device.
-    fast = parse_list(cgroup.read(os.path.join(root, "sys/devices/cpu_core/cpus")))
-    slow = parse_list(cgroup.read(os.path.join(root, "sys/devices/cpu_atom/cpus")))
-    if fast and slow:
-        return [cpu for cpu in allowed if cpu in fast] or list(allowed)
-    for fact in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        value = {cpu: _number(_cpu_path(root, cpu, fact)) for cpu in allowed}
-        if all(value.values()):
-            top = max(value.values())
-            return [cpu for cpu in allowed if value[cpu] >= SAME_CLASS * top]
-    return list(allowed)
-
-
-def _siblings(root: str, cpu: int) -> object:
-    for name in ("core_cpus_list", "thread_siblings_list"):
-        group = parse_list(cgroup.read(_cpu_path(root, cpu, f"topology/{name}")))
-        if group:
-            return frozenset(group)
-    return cpu
-
-
-def parse_list(text: str) -> set[int]:
-    """The kernel's list format, "0-3,8": a set of numbers; what is not a number is left out."""
-    numbers: set[int] = set()
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            numbers.update(range(int(first), int(last or first) + 1))
-    return numbers
-
-
-def _cpu_path(root: str, cpu: int, name: str) -> str:
-    return os.path.join(root, f"sys/devices/system/cpu/cpu{cpu}", name)
-
-
-def _number(path: str) -> int:
-    text = cgroup.read(path).strip()
-    return int(text) if text.isdigit() else 0
-
-
 # ---- caches and memory -----------------------------------------------------------------------
 
 
@@ -280,12 +193,12 @@ def caches(root: str = "/", cpu: int = 0) -> tuple[Cache, ...]:
         return tuple(Cache(*facts) for facts in cpuid.caches())
     found = []
     for i in range(8):
-        base = _cpu_path(root, cpu, f"cache/index{i}")
+        base = cpu_path(root, cpu, f"cache/index{i}")
         if cgroup.read(f"{base}/type").strip() in ("Data", "Unified"):
             size = _size(cgroup.read(f"{base}/size"))
             shared = len(parse_list(cgroup.read(f"{base}/shared_cpu_list"))) or 1
-            line = _number(f"{base}/coherency_line_size") or 64
-            found.append(Cache(_number(f"{base}/level"), size, line, shared))
+            line = number(f"{base}/coherency_line_size") or 64
+            found.append(Cache(number(f"{base}/level"), size, line, shared))
     return tuple(sorted(found, key=lambda c: c.level))
 
 

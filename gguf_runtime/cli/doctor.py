@@ -7,10 +7,11 @@ import platform
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gguf_runtime.cli import stores
 from gguf_runtime.cli.result import dumps
 from gguf_runtime.cli.terminal import Terminal, current
 from gguf_runtime.cli.version import version
@@ -18,6 +19,9 @@ from gguf_runtime.errors import ExitCode
 from gguf_runtime.hub.catalog import entries
 from gguf_runtime.hub.places import models_dir
 from gguf_runtime.hub.resolve import models_in, size
+
+if TYPE_CHECKING:
+    from quant.cpu import Cores
 
 PACKAGES = ("numpy", "numba", "llvmlite", "jinja2", "typer", "rich", "platformdirs")
 LABEL = 12
@@ -38,12 +42,15 @@ def doctor(
 ) -> ExitCode:
     """What this machine is, what was chosen, and why: the first thing to add to a bug report.
 
+    Memory, integer units and the hand-over between threads are measured on the spot, in about a second.
     Ends with code 4 when no kernels can run here, with 2 when GGUF_RUNTIME_ISA asks for others.
     """
     terminal = current()
     facts = examine()
+    if facts["isa"]["chosen"] is not None:
+        facts["measured"] = _measured(terminal, facts["threads"]["default"])
     if selftest:
-        facts["selftest"] = _selftest(terminal, facts["isa"]["can"])
+        facts["selftest"] = _selftest(terminal)
     if as_json:
         terminal.line(dumps({"schema_version": 1, **facts}))
     else:
@@ -75,10 +82,7 @@ def examine() -> dict[str, Any]:
             "performance": len(cores.performance),
             "quota": cores.quota,
         },
-        "threads": {
-            "default": int(asked) if asked and asked.isdigit() else cores.threads,
-            "from": "GGUF_RUNTIME_THREADS" if asked else "this machine",
-        },
+        "threads": _threads(cores, asked),
         "caches": [
             {"level": c.level, "size_bytes": c.size_bytes, "shared_by": c.shared_by}
             for c in cpu.caches()
@@ -88,18 +92,67 @@ def examine() -> dict[str, Any]:
             "limit_bytes": memory.limit_bytes,
             "available_bytes": memory.available_bytes,
         },
-        "kernels": _kernels(),
+        "kernels": stores.kernels(),
+        "packs": stores.packs(),
+        "targets": _targets(),
         "models": _models(),
     }
 
 
-def _selftest(terminal: Terminal, can: list[str]) -> dict[str, Any]:
-    from gguf_runtime.cli.kernels import differences, variants
+def _threads(cores: Cores, asked: str | None) -> dict[str, Any]:
+    if asked and asked.isdigit():
+        name = "GGUF_RUNTIME_THREADS"
+        return {"default": int(asked), "from": name, "rule": name, "why": f"{name} asks for it"}
+    rule, why = cores.rule
+    return {"default": cores.threads, "from": "this machine", "rule": rule, "why": why}
 
-    specs = variants()
-    found = [line for isa in can for line in differences(specs, isa, terminal.progress)]
+
+def _targets() -> dict[str, Any]:
+    """Machines that `warmup --target` compiles for, with their instruction sets."""
+    from quant import targets
+
+    return {name: list(targets.machine(name).isas) for name in targets.systems()}
+
+
+def _measured(terminal: Terminal, threads: int) -> dict[str, Any]:
+    """What memory, registers and threads can do, now; the reason where kernels cannot be had."""
+    from quant import handover, jit, roofs
+    from quant.errors import QuantError
+    from quant.pool import Pool
+    from quant.pool_kernels import SPECS as RUNNER
+
+    def compiling(done: int, total: int, name: str) -> None:
+        terminal.progress("compiling kernels", done, total)
+
+    try:
+        kernels = jit.load((*RUNNER, *roofs.SPECS, *handover.SPECS), progress=compiling)
+        terminal.clear()
+        pool = Pool(threads, kernels)
+        try:
+            found, row_s = roofs.measure(pool), handover.measure(pool)
+        finally:
+            pool.close()
+    except (QuantError, MemoryError) as e:
+        terminal.clear()
+        return {"error": e.what if isinstance(e, QuantError) else "not enough memory"}
+    return {
+        "threads": threads,
+        "bytes_per_s": round(found.read),
+        "macs_per_s": {kind: round(x) for kind, x in found.peaks.items()},
+        "handover_s": row_s,
+    }
+
+
+def _selftest(terminal: Terminal) -> dict[str, Any]:
+    """Bits of every kernel; without fma results are near, not equal, so those are left out."""
+    from gguf_runtime.cli.kernels import differences, variants
+    from quant import cpu
+
+    specs, isas = variants(), cpu.exact()
+    found = [line for isa in isas for line in differences(specs, isa, terminal.progress)]
     terminal.clear()
-    return {"kernels": sum(bool(s.check) for s in specs) * len(can), "differences": found}
+    count = sum(bool(s.check) for s in specs) * len(isas)
+    return {"kernels": count, "isas": list(isas), "differences": found}
 
 
 def _isa() -> dict[str, Any]:
@@ -117,23 +170,6 @@ def _isa() -> dict[str, Any]:
     except QuantError as e:
         facts["why"] = e.what
     return facts
-
-
-def _kernels() -> dict[str, Any]:
-    from quant.objects import Store, default_base
-
-    told: list[str] = []
-    folder = Store(default_base(), lambda code, message: told.append(message)).folder
-    found: list[os.DirEntry[str]] = []
-    if folder is not None and os.path.isdir(folder):
-        with os.scandir(folder) as listed:
-            found = [f for f in listed if f.name.endswith(".o")]
-    return {
-        "folder": folder,
-        "objects": len(found),
-        "size_bytes": sum(f.stat().st_size for f in found),
-        "writable": folder is not None and _writable(folder),
-    }
 
 
 def _models() -> dict[str, Any]:
@@ -157,20 +193,38 @@ def _words(f: dict[str, Any]) -> Iterator[tuple[str, str]]:
     c = f["cores"]
     quota = f", {c['quota']:.2f} CPUs granted by the control group" if c["quota"] else ""
     yield "cores", f"{c['allowed']} allowed, {c['performance']} fast ones{quota}"
-    yield "threads", f"{f['threads']['default']}, from {f['threads']['from']}"
+    yield "threads", f"{f['threads']['default']}: {f['threads']['why']}"
     if f["caches"]:
         yield "caches", ", ".join(f"L{x['level']} {_kib(x['size_bytes'])}" for x in f["caches"])
     m = f["memory"]
     limit = f", limit {size(m['limit_bytes'])}" if m["limit_bytes"] else ""
     yield "memory", f"{size(m['available_bytes'])} free of {size(m['total_bytes'])}{limit}"
-    k = f["kernels"]
-    state = "" if k["writable"] else ", not writable: kernels are compiled on every start"
-    yield "kernels", f"{k['objects']} compiled, {size(k['size_bytes'])}, in {k['folder']}{state}"
+    yield from _speeds(f.get("measured"))
+    yield from stores.words(f["kernels"], f["packs"])
     if "selftest" in f:
         t = f["selftest"]
-        yield "selftest", f"{t['kernels']} kernels, {len(t['differences'])} differ from numpy"
+        sets = ", ".join(t["isas"]) or "none: without fma no bits are promised"
+        yield (
+            "selftest",
+            f"{t['kernels']} kernels ({sets}), {len(t['differences'])} differ from numpy",
+        )
         yield from (("", line) for line in t["differences"])
+    names = [f"{name} ({', '.join(isas)})" for name, isas in f["targets"].items()]
+    yield "targets", "gg warmup --target NAME -o kernels.bin compiles for"
+    yield from (("", name) for name in names)
     yield "models", f"{', '.join(f['models']['present']) or 'none'}, in {f['models']['folder']}"
+
+
+def _speeds(m: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if m is None:
+        return
+    if "error" in m:
+        yield "measured", f"nothing: {m['error']}"
+        return
+    peaks = m["macs_per_s"]
+    yield "measured", f"{m['bytes_per_s'] / 1e9:.1f} GB/s read, with {m['threads']} threads"
+    yield "", f"dot products {peaks['dot'] / 1e9:,.0f} GMAC/s, floats {peaks['fma'] / 1e9:,.0f}"
+    yield "", f"{m['handover_s'] * 1e6:.2f} us from one row of a step to the next"
 
 
 def _cpu_name() -> str:
@@ -187,12 +241,6 @@ def _cpuinfo_name() -> str:
     except OSError:
         return ""
     return ""
-
-
-def _writable(folder: str) -> bool:
-    while not os.path.exists(folder):
-        folder = os.path.dirname(folder)
-    return os.access(folder, os.W_OK)
 
 
 def _version(name: str) -> str | None:

@@ -20,12 +20,17 @@ def variants() -> list[Spec]:
     """All kernels with all their parameters."""
     from gguf_runtime.engine.sampler import SPECS as SAMPLER
     from gguf_runtime.kernels import act, attention, gate, norm, plain, rope, strings
-    from quant import packing_kernels, roofs, selftest
+    from quant import decoding_kernels, handover, packing_kernels, roofs, selftest
     from quant.pool_kernels import SPECS as RUNNER
     from quant.types import TYPES
 
     found = [*RUNNER, *strings.SPECS, *selftest.specs(), *SAMPLER, attention.merge.spec()]
-    found += [*roofs.SPECS, *(packing_kernels.pack_strip.spec(name) for name in TYPES)]
+    found += [
+        *roofs.SPECS,
+        *handover.SPECS,
+        *(packing_kernels.pack_strip.spec(name) for name in TYPES),
+    ]
+    found += [decoding_kernels.decode_row.spec(name) for name in TYPES]
     found += [norm.rms_norm.spec(*p) for p in product(("plain", "post"), FORMATS)]
     found += [act.gate_act.spec(*p) for p in product(("silu", "gelu", "none"), FORMATS)]
     found += [gate.gated_matmul.spec(*p) for p in product(("silu", "gelu"), FORMATS)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -136,6 +137,58 @@ def test_doctor_says_what_was_chosen_and_why(gg):
     assert f"{facts['isa']['chosen']}: {facts['isa']['why']}" in done.out
     generic = json.loads(gg("doctor", "--json", GGUF_RUNTIME_ISA="generic").out)
     assert generic["isa"]["chosen"] == "generic"
+
+
+def test_doctor_measures_and_lists_what_is_kept_with_the_command_that_clears_it(gg, model_path):
+    model_path("smollm2")
+    assert gg("warmup", "smollm2", "--pack-cache").code == 0
+    done = gg("doctor")
+    facts = json.loads(gg("doctor", "--json").out)
+    measured = facts["measured"]
+    assert measured["threads"] == facts["threads"]["default"]
+    assert 1e8 < measured["bytes_per_s"] < 1e13
+    assert measured["macs_per_s"]["dot"] > measured["macs_per_s"]["fma"] > 1e8
+    assert 0 <= measured["handover_s"] < 1e-3
+    assert "us from one row of a step to the next" in done.out
+    assert any(f["model"] == model_path("smollm2").name for f in facts["packs"]["files"])
+    for kept in (facts["kernels"], facts["packs"]):
+        assert kept["folder"] in kept["clear"]
+        assert kept["size_bytes"] > 0
+        assert f"to clear: {kept['clear']}" in done.out
+
+
+def test_doctor_names_the_rule_that_decided_the_threads(gg):
+    facts = json.loads(gg("doctor", "--json", GGUF_RUNTIME_THREADS="1").out)
+    assert facts["threads"]["default"] == 1
+    assert facts["threads"]["rule"] == "GGUF_RUNTIME_THREADS"
+    facts = json.loads(gg("doctor", "--json", GGUF_RUNTIME_THREADS="").out)
+    assert facts["threads"]["rule"] in ("quota", "affinity", "cores", "all")
+    assert f"{facts['threads']['default']}: {facts['threads']['why']}" in gg("doctor").out
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_one_allowed_core_is_one_thread_and_doctor_says_why(gg):
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("this machine has one core")
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        facts = json.loads(gg("doctor", "--json").out)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert facts["threads"]["default"] == 1
+    assert facts["threads"]["rule"] == "affinity"
+    assert facts["threads"]["why"].startswith("1 of ")
+
+
+def test_doctor_lists_the_machines_that_kernels_can_be_made_for(gg):
+    facts = json.loads(gg("doctor", "--json").out)
+    out = gg("doctor").out
+    assert facts["targets"]["linux-arm64"] == ["generic", "neondot"]
+    assert all(f"{name} (" in out for name in facts["targets"])
+    done = gg("warmup", "--target", "amiga-68000", "-o", "k.bin")
+    assert done.code == 2
+    assert all(name in done.err for name in facts["targets"])
 
 
 def test_doctor_refuses_an_instruction_set_without_kernels_and_lists_the_others(gg):

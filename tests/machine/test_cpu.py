@@ -233,9 +233,19 @@ def test_arm_capacities_choose_the_big_cores(machine):
 
 @pytest.mark.parametrize(
     ("limit", "threads"),
-    [("max 100000", 16), ("200000 100000", 2), ("765000 100000", 7), ("50000 100000", 1)],
+    [
+        ("max 100000", 16),
+        ("200000 100000", 2),
+        ("765000 100000", 8),
+        ("720000 100000", 7),
+        ("150000 100000", 2),
+        ("125000 100000", 2),
+        ("110000 100000", 1),
+        ("50000 100000", 1),
+        ("1000 100000", 1),
+    ],
 )
-def test_quota_of_version_2_is_rounded_down(machine, limit, threads):
+def test_a_quota_feeds_whole_threads_and_one_more_from_a_quarter_on(machine, limit, threads):
     machine.v2().file("sys/fs/cgroup/cpu.max", limit + "\n")
 
     assert machine.threads(range(16)) == threads
@@ -243,7 +253,7 @@ def test_quota_of_version_2_is_rounded_down(machine, limit, threads):
 
 def test_quota_of_version_1_counts(machine):
     machine.v1("/docker/a1", "/docker/a1")
-    machine.file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "350000\n")
+    machine.file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "310000\n")
     machine.file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
 
     assert machine.threads(range(16)) == 3
@@ -269,6 +279,24 @@ def test_a_container_that_sees_only_its_own_tree_finds_its_quota(machine):
     machine.v2("/../../kubepods/pod1/c1").file("sys/fs/cgroup/cpu.max", "200000 100000\n")
 
     assert machine.threads(range(16)) == 2
+
+
+@pytest.mark.parametrize(
+    ("quota", "affinity", "siblings", "rule", "words"),
+    [
+        ("150000 100000", 4, False, "quota", "the control group grants 1.50 CPUs"),
+        ("800000 100000", 4, False, "affinity", "4 of 8 CPUs are allowed"),
+        ("max 100000", 4, True, "affinity", "4 of 8 CPUs are allowed, 2 fast cores"),
+        ("max 100000", 8, True, "cores", "4 fast cores, one thread each, of 8 CPUs"),
+        ("max 100000", 8, False, "all", "every CPU is a fast core of its own"),
+    ],
+)
+def test_what_decided_the_count_is_told(machine, quota, affinity, siblings, rule, words):
+    machine.v2().file("sys/fs/cgroup/cpu.max", quota)
+    machine.cores([[0, 1], [2, 3], [4, 5], [6, 7]] if siblings else [[i] for i in range(8)])
+    machine.file("sys/devices/system/cpu/online", "0-7\n")
+
+    assert cpu.cores(str(machine.folder), set(range(affinity))).rule == (rule, words)
 
 
 def test_a_torn_quota_file_sets_no_limit(machine):
