@@ -16,6 +16,7 @@ TABLES = {
     "busy": ("busy", "table"),
     "start": ("start", "tables"),
     "reuse": ("reuse", "tables"),
+    "batch": ("batch", "table"),
 }
 BLOCKS = [*TABLES, "kernels-avx2", "peers-1b", "peers-avx2", "peers-avx2-1b"]
 
