@@ -53,6 +53,7 @@ def prepare(folder: Path) -> None:
     (folder / "bad.json").write_text("[{")
     (folder / "shape.json").write_text('{"role": "user"}')
     (folder / "good.json").write_text(json.dumps([{"role": "user", "content": "hi"}]))
+    (folder / "list.csv").write_text("name,text\na,hi\nb,yo\n")
     (folder / "bad.jinja").write_text("{% for m in messages %}{{ m.content }}")
     (folder / "key.toml").write_text("temprature = 0.5\n")
     (folder / "broken.toml").write_text("temperature = \n")
@@ -542,6 +543,31 @@ ROWS = (
         "error: the output cannot be written: no space left on device",
         "The disk is full.",
         "gg run m.gguf hi $T > out.txt",
+    ),
+    Provoked(
+        "gg batch m.gguf gone.jsonl -o o.jsonl",
+        2,
+        'error: "gone.jsonl": no such file or directory\n  IN is a file of prompts, or - for stdin',
+        "There is no such file.",
+        "echo hi | gg batch m.gguf - -o o.jsonl $T",
+    ),
+    Provoked(
+        "gg batch m.gguf list.csv -o o.jsonl",
+        2,
+        "error: which column of list.csv is the prompt?\n"
+        '  it has "name", "text"\n'
+        "  say so with -p '{name}', or -p 'Classify: {name}'",
+        "A table has columns, and nobody said which one is asked about.",
+        "gg batch m.gguf list.csv -o o.jsonl -p 'Say {text}' $T",
+    ),
+    Provoked(
+        "gg batch m.gguf list.csv -o o.jsonl -p 'Say {txt}'",
+        2,
+        'error: --prompt: list.csv has no column "txt"\n'
+        "  it has name, text; did you mean {text}?\n"
+        "  for braces that are text write {{txt}}",
+        "A column's name is misspelt.",
+        "gg batch m.gguf list.csv -o o.jsonl -p 'Say {text}' $T",
     ),
     Provoked(
         "gg replay good.json",

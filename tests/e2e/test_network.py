@@ -47,6 +47,7 @@ def test_commands_that_use_a_model_connect_to_nothing(traced, tmp_path):
     calls = (
         (["run", model, "-p", "a", "-n", "2"], "", 0),
         (["chat", model, "-n", "2"], "a\nb\n", 0),
+        (["batch", model, "-", "-o", "-", "-n", "2"], '{"prompt": "a"}\n', 0),
         (["list", "--found"], "", 0),
         (["inspect", model], "", 0),
         (["run", "hf:org/not-here", "-p", "a"], "", 3),
