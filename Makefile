@@ -25,7 +25,7 @@ ARM64_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gguf-runtime-arm64
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null && { echo $$p; break; }; done)
 
-.PHONY: help setup run chat test check docs bench-peers bench-kernels bench-busy bench-start bench-reuse bench-batch bench-all \
+.PHONY: help setup run chat test check docs bench-peers bench-kernels bench-busy bench-threads bench-start bench-reuse bench-batch bench-all \
 	test-arm test-avx512 test-exact fuzz-long asm loc models
 
 help: ## list the targets
@@ -89,6 +89,9 @@ bench-kernels: $(VENV)/.ready ## kernels as a share of this machine's measured l
 bench-busy: $(VENV)/.ready models ## speed while another process takes a core
 	@$(PY) bench/busy.py $(BENCH_ARGS)
 
+bench-threads: $(VENV)/.ready models ## the default number of threads beside the best of a sweep
+	@$(PY) bench/threads.py $(BENCH_ARGS)
+
 bench-start: $(VENV)/.ready models ## processor time of starting, and of each import
 	@$(PY) bench/start.py $(BENCH_ARGS)
 
@@ -99,7 +102,7 @@ bench-batch: $(VENV)/.ready models ## many prompts at once, beside one after ano
 	@$(PY) bench/batch.py $(BENCH_ARGS)
 
 bench-all: $(VENV)/.ready models ## every benchmark, its tables written into the docs
-	@for b in kernels busy start reuse batch peers; do $(PY) bench/$$b.py --write $(BENCH_ARGS); done
+	@for b in kernels busy threads start reuse batch peers; do $(PY) bench/$$b.py --write $(BENCH_ARGS); done
 
 test-arm: $(VENV)/.ready-test ## Arm kernels and a tiny model under emulation
 	@PYTHON=$(abspath $(PY)) sh "$(TOOLS)/arm64.sh" setup "$(ARM64_DIR)" >&2

@@ -14,6 +14,7 @@ TABLES = {
     "kernels": ("kernels_table", "markdown"),
     "peers": ("peers_table", "markdown"),
     "busy": ("busy", "table"),
+    "threads": ("threads", "table"),
     "start": ("start", "tables"),
     "reuse": ("reuse", "tables"),
     "batch": ("batch", "table"),
