@@ -231,6 +231,12 @@ def test_lines_of_openai_are_answered_in_their_form(gg, here, model):
         line("b", "/v1/completions", prompt="abc", max_completion_tokens=4, temperature=0),
         line("c", messages=say, n=2),
         line("d", "/v1/embeddings", input="x"),
+        line("f", messages=say, response_format={"type": "xml"}),
+        line(
+            "g",
+            messages=say,
+            response_format={"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}},
+        ),
         line("e", messages=say, max_tokens=4, stream=False, user="u"),
     )
     done = gg("batch", model, "in.jsonl", "-o", "out.jsonl", "--seed", "1")
@@ -248,6 +254,35 @@ def test_lines_of_openai_are_answered_in_their_form(gg, here, model):
     assert rows["c"]["error"]["message"] == "n cannot be had here"
     assert rows["d"]["error"]["message"] == 'unknown url "/v1/embeddings"'
     assert rows["e"]["error"] is None
+    assert rows["f"]["error"]["message"] == "unknown response_format"
+    assert rows["g"]["response"]["body"]["choices"][0]["message"]["content"] in ("true", "false")
+
+
+def test_constraints_hold_for_all_lines_or_for_one(gg, here, model):
+    (here / "labels.txt").write_text("pos\nneg\n", encoding="utf-8")
+    jsonl(
+        here / "in.jsonl",
+        {"prompt": "abc"},
+        {"prompt": "abc", "choice": ["x", "y"]},
+        {"prompt": "abd", "max_tokens": 9},
+    )
+    args = ("batch", model, "in.jsonl", "-o", "out.jsonl", "--choices", "labels.txt")
+    assert gg(*args, "--limit", "1").code == 0
+    (here / "labels.txt").write_text("pos\nneg\nmixed\n", encoding="utf-8")
+    assert "settings.choices: " in gg(*args).err
+    (here / "labels.txt").write_text("pos\nneg\n", encoding="utf-8")
+    assert gg(*args).code == 0
+    rows = sorted(read(here / "out.jsonl"), key=lambda r: r["line"])
+    assert rows[0]["object"] in ("pos", "neg")
+    assert rows[1]["object"] in ("x", "y")
+    assert rows[2]["object"] in ("pos", "neg")
+
+    schema = {"type": "boolean"}
+    jsonl(here / "s.jsonl", {"prompt": "a", "schema": schema}, {"prompt": "a", "schema": "no.json"})
+    assert gg("batch", model, "s.jsonl", "-o", "s.out.jsonl").code == 6
+    rows = sorted(read(here / "s.out.jsonl"), key=lambda r: r["line"])
+    assert rows[0]["object"] in (True, False)
+    assert rows[1]["error"]["message"] == "no such file or directory"
 
 
 # ---- going on ----------------------------------------------------------------------------------

@@ -133,8 +133,8 @@ def batch(
     if settings.show_thinking:
         raise UsageError("--show-thinking has no place here: every line of OUT has its reasoning")
     form.request()  # refuses what excludes each other
-    settings.request()
-    settings = _with_limit(_unescaped(settings) if form.escape else settings)
+    settings = _with_files_read(_unescaped(settings) if form.escape else settings)
+    settings = _with_limit(settings)
     fill = _fill(prompt, escape=form.escape)
     job = Job(terminal, model, limit, parallel)
     job.ordered, job.retry_errors, job.overwrite = ordered, retry_errors, overwrite
@@ -187,6 +187,13 @@ def _fill(prompt: str | None, *, escape: bool) -> Fill | None:
 
 def _with_limit(settings: Settings) -> Settings:
     return settings if settings.max_tokens is not None else replace(settings, max_tokens=MAX_TOKENS)
+
+
+def _with_files_read(settings: Settings) -> Settings:
+    """With the text of files in place of their names: read once, and kept in the manifest."""
+    asked = settings.request()
+    choice, schema, grammar = (asked.get(k) for k in ("choices", "schema", "grammar"))
+    return replace(settings, schema=schema, grammar=grammar, choice=choice, choices=None)
 
 
 def _unescaped(settings: Settings) -> Settings:

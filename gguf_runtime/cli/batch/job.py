@@ -173,9 +173,8 @@ class Job:
         self._terminal.clear()
         if isinstance(output, Growing):
             n = self._done.n + progress.done
-            self._terminal.say(
-                f"stopped: {lines(n)} in {output.name}; the same command goes on from there"
-            )
+            held = f"{lines(n)} in {output.name}" if n else "before the first answer"
+            self._terminal.say(f"stopped: {held}; the same command goes on from there")
 
     def _full(self, output: Output, progress: Progress, e: OutputError) -> ExitCode:
         rows = [OutputError(OSError(0, str(e)), output.name).line]

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gguf_runtime.cli.batch.output import sync_folder
+from gguf_runtime.cli.batch.output import MANIFEST, sync_folder
 from gguf_runtime.cli.batch.request import Plan
 from gguf_runtime.cli.batch.source import Source
 from gguf_runtime.cli.terminal import OutputError
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
     from gguf_runtime import Model
 
 SCHEMA_VERSION = 1
-SUFFIX = ".run.json"
 SHOWN = 3  # differences that a message names
 
 
 def path_of(output: Path) -> Path:
     """Where an output's manifest stands."""
-    return output.with_name(output.name + SUFFIX)
+    return output.with_name(output.name + MANIFEST)
 
 
 def read(output: Path) -> dict[str, Any]:

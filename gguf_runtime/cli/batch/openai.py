@@ -43,7 +43,6 @@ _EMPTY: dict[str, Callable[[Any], bool]] = {
     "tools": lambda x: not x,
     "tool_choice": lambda x: x in ("none", "auto"),
     "parallel_tool_calls": lambda x: True,
-    "response_format": lambda x: isinstance(x, dict) and x.get("type") == "text",
     "echo": lambda x: x is False,
     "best_of": lambda x: x == 1,
     "suffix": lambda x: not x,
@@ -69,7 +68,9 @@ def read(fields: dict[str, Any], item: Item) -> tuple[dict[str, Any], dict[str, 
     for name, value in body.items():
         if name in ("messages", "prompt", *_IGNORED) or value is None:
             continue
-        if name in _OPTIONS:
+        if name == "response_format":
+            own |= _form(value)
+        elif name in _OPTIONS:
             own[_OPTIONS[name]] = value
         elif name not in _EMPTY:
             raise RequestError(f"unknown field {show(name, 40)} in the body")
@@ -85,6 +86,23 @@ def _messages(body: dict[str, Any]) -> list[Any]:
             "the body has no messages", expected='[{"role": "user", "content": "…"}]'
         )
     return [_plain(m) for m in messages]
+
+
+def _form(value: Any) -> dict[str, Any]:
+    """`response_format` as a constraint."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"schema": {"type": "object"}}
+    named = value.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(named, dict) or not isinstance(named.get("schema"), dict):
+        raise RequestError(
+            "unknown response_format",
+            expected="text, json_object, or json_schema with a schema",
+            got=show(value, 60),
+        )
+    return {"schema": named["schema"]}
 
 
 def _plain(message: Any) -> Any:

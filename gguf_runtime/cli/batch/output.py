@@ -24,6 +24,7 @@ from gguf_runtime.errors import show
 
 SYNC_S = 1.0
 STDOUT = "-"
+MANIFEST = ".run.json"
 LINES_AT_ONCE = 1 << 20  # bytes that are copied at a time
 
 
@@ -74,6 +75,11 @@ class Growing:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    @property
+    def name_of_manifest(self) -> str:
+        """Of the file that says what made this one."""
+        return f"{self.path.name}{MANIFEST}"
 
     @property
     def empty(self) -> bool:
@@ -133,6 +139,7 @@ class Growing:
             os.ftruncate(self._fd, self._end)
         if self.created and not self._end:
             self.path.unlink(missing_ok=True)
+            self.path.with_name(self.name_of_manifest).unlink(missing_ok=True)
         else:
             self.sync()
         os.close(self._fd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from gguf_runtime.cli.batch.records import Record
 from gguf_runtime.cli.batch.source import TEXT_COLUMN, Format
 from gguf_runtime.cli.settings import Form, Settings, table
 from gguf_runtime.cli.values import UsageError
-from gguf_runtime.errors import RequestError, show
+from gguf_runtime.errors import FileError, RequestError, show
 from gguf_runtime.hub.near import suggestion
 
 SEEDS = 2**32
@@ -72,6 +73,8 @@ def item_of(record: Record, plan: Plan) -> Item:
         item.request = _whole(prompt, own, plan, item)
     except RequestError as e:
         item.error = e
+    except FileError as e:  # a line that names a schema or a grammar
+        item.error = RequestError(e.what, where=e.where, hint=e.hint)
     except UsageError as e:
         item.error = RequestError(e.lines[0], hint="; ".join(e.lines[1:]) or None)
     return item
@@ -108,6 +111,8 @@ def _read(fields: dict[str, Any], plan: Plan, item: Item) -> tuple[dict[str, Any
 def _whole(prompt: dict[str, Any], own: dict[str, Any], plan: Plan, item: Item) -> dict[str, Any]:
     """What `Model.batch` takes."""
     own = {k: v for k, v in own.items() if v is not None}  # null says what leaving it out says
+    if isinstance(own.get("schema"), dict | bool):
+        own["schema"] = json.dumps(own["schema"], ensure_ascii=False)
     form = {k: getattr(plan.form, k) for k in _FORM}
     for name in _FORM:
         if name in own:
