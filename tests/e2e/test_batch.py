@@ -442,6 +442,7 @@ def test_a_line_may_bring_its_own_schema_or_choices(gg, here, model):
     done = gg("batch", model, str(jsonl(here / "in.jsonl", *rows)), "-o", "out.jsonl")
 
     first, second = sorted(read(here / "out.jsonl"), key=lambda r: r["line"])
+    assert [r.get("error") for r in (first, second)] == [None, None]
     assert done.code == 0
     jsonschema.validate(first["object"], schema)
     assert second["text"] in ("a", "b")
