@@ -57,7 +57,7 @@ def edit(talk: Talk, text: str) -> None:
         if editor:
             new = _in_editor(editor, old)
         else:
-            talk.terminal.dim("change the message and send it; Ctrl-D leaves it as it is")
+            talk.terminal.dim("change the message and send it; an empty line leaves it as it is")
             new = talk.lines.ask(old)
     if not new or not new.strip() or new == old:
         talk.terminal.say("the message stays as it is")
