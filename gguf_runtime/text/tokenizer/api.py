@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from gguf_runtime.errors import ModelError, RequestError, show
 from gguf_runtime.text.tokenizer.bpe import BPE
+from gguf_runtime.text.tokenizer.rwkv import RWKV
 from gguf_runtime.text.tokenizer.special import Finder
 from gguf_runtime.text.tokenizer.spm import SPM
+from gguf_runtime.text.tokenizer.unigram import Unigram
 from gguf_runtime.text.tokenizer.vocab import (
     CONTROL,
     END_TEXTS,
@@ -20,6 +22,7 @@ from gguf_runtime.text.tokenizer.vocab import (
     USER_DEFINED,
     Vocab,
 )
+from gguf_runtime.text.tokenizer.wordpiece import WordPiece
 
 if TYPE_CHECKING:
     from gguf_runtime.gguf import GGUFFile
@@ -27,7 +30,14 @@ if TYPE_CHECKING:
 Compat = Literal["published", "llama.cpp"]
 Segment = tuple[str, bool]  # text, and whether special tokens may stand in it
 
-KINDS: dict[str, type[BPE] | type[SPM]] = {"gpt2": BPE, "llama": SPM}
+Kind = BPE | SPM | WordPiece | Unigram | RWKV
+KINDS: dict[str, type[Kind]] = {
+    "bert": WordPiece,
+    "gpt2": BPE,
+    "llama": SPM,
+    "rwkv": RWKV,
+    "t5": Unigram,
+}
 _END_TEXTS = frozenset(END_TEXTS)
 
 
@@ -61,9 +71,11 @@ class Tokenizer:
         self._bytes: dict[int, bytes] = {}
         self._file: GGUFFile | None = None  # whose pages the vocabulary lies in
         self.n_vocab = len(vocab.pieces)
+        bert = vocab.model == "bert"
         self.bos_id = vocab.bos_id
         self.add_bos = self._kind.add_bos and self.bos_id is not None
-        self.add_eos = bool(vocab.add_eos) and vocab.eos_id is not None
+        self._end_id = vocab.sep_id if bert else vocab.eos_id
+        self.add_eos = (bert or bool(vocab.add_eos)) and self._end_id is not None
 
     @classmethod
     def from_gguf(
@@ -283,11 +295,10 @@ class Tokenizer:
                 yield start, done, token
 
     def _with_special(self, ids: list[int], once: bool = False) -> list[int]:
-        vocab = self._vocab
         if self.add_bos and self.bos_id is not None and not (once and ids[:1] == [self.bos_id]):
             ids = [self.bos_id, *ids]
-        if self.add_eos and vocab.eos_id is not None:
-            ids = [*ids, vocab.eos_id]
+        if self.add_eos and self._end_id is not None:
+            ids = [*ids, self._end_id]
         return ids
 
 

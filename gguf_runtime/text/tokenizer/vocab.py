@@ -75,6 +75,10 @@ class Vocab:
     eot_id: int | None = None
     eom_id: int | None = None
     unk_id: int | None = None
+    sep_id: int | None = None
+    lowercase: bool | None = None
+    remove_extra_whitespaces: bool | None = None
+    charsmap: bytes | None = None
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Vocab:
@@ -88,6 +92,7 @@ class Vocab:
             return metadata.get(f"tokenizer.ggml.{name}")
 
         model, pieces = get("model"), get("tokens")
+        first = "bos" if get("bos_token_id") is not None else "cls"
         if model is None or pieces is None:
             raise ModelError(
                 "the file has no vocabulary",
@@ -109,14 +114,20 @@ class Vocab:
             add_bos=_flag(get("add_bos_token"), "add_bos_token"),
             add_eos=_flag(get("add_eos_token"), "add_eos_token"),
             add_space_prefix=_flag(get("add_space_prefix"), "add_space_prefix"),
+            lowercase=_flag(get("normalizer.lowercase"), "normalizer.lowercase"),
+            remove_extra_whitespaces=_flag(
+                get("remove_extra_whitespaces"), "remove_extra_whitespaces"
+            ),
+            charsmap=_bytes(get("precompiled_charsmap")),
             **{
                 f"{short}_id": _id(get(f"{name}_token_id"), f"{name}_token_id", n)
                 for short, name in (
-                    ("bos", "bos"),
+                    ("bos", first),
                     ("eos", "eos"),
                     ("eot", "eot"),
                     ("eom", "eom"),
                     ("unk", "unknown"),
+                    ("sep", "seperator"),  # so the key is spelled
                 )
             },
         )
@@ -184,6 +195,12 @@ def _flag(value: Any, name: str) -> bool | None:
     if value is None or isinstance(value, bool | np.bool_):
         return None if value is None else bool(value)
     raise ModelError("no truth value", where=f"tokenizer.ggml.{name}", got=show(value))
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return np.ascontiguousarray(value, np.uint8).tobytes()
 
 
 def _text(value: Any, name: str) -> str | None:

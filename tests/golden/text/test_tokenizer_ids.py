@@ -51,6 +51,27 @@ def case(request):
     )
 
 
+@pytest.mark.parametrize("compat", COMPAT)
+@pytest.mark.parametrize("name", ["bert-bge", "nomic-bert-moe-trim"])
+def test_ids_of_wordpiece_and_unigram_equal_the_stored_ones(
+    vocabulary, stored, references, name, compat
+):
+    facts, tokenizer = stored(name), vocabulary(name, None, compat)
+    differs = facts["reference"]["differs"] if compat == "published" else {}
+
+    def expected(i):
+        return differs.get(str(i), facts["ids"][i])
+
+    assert differences(tokenizer, references["inputs"], expected) == []
+    around = facts["add_special"]
+    ids = tokenizer.encode("Hello there")
+    whole = [*around["prefix"], *ids, *around["suffix"]]
+    assert tokenizer.encode("Hello there", add_special=True) == whole
+    for own in facts["extra"]:
+        if compat == "llama.cpp":
+            assert tokenizer.encode(own["text"]) == own["ids"]
+
+
 def differences(tokenizer, inputs, expected, **options) -> list[int]:
     return [
         x["i"]

@@ -7,8 +7,9 @@ import time
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gguf_runtime.errors import ModelError, RequestError
@@ -130,9 +131,9 @@ def test_an_id_outside_the_vocabulary_is_refused(tokenizer):
 
 
 def test_an_unknown_kind_and_an_id_out_of_range_are_refused():
-    with pytest.raises(ModelError, match='unknown kind of tokenizer "rwkv"'):
+    with pytest.raises(ModelError, match='unknown kind of tokenizer "plamo2"'):
         Tokenizer(
-            Vocab.from_metadata({"tokenizer.ggml.model": "rwkv", "tokenizer.ggml.tokens": []})
+            Vocab.from_metadata({"tokenizer.ggml.model": "plamo2", "tokenizer.ggml.tokens": []})
         )
     with pytest.raises(ModelError, match="outside the vocabulary"):
         Vocab.from_metadata(
@@ -226,3 +227,41 @@ def test_several_threads_may_use_one_tokenizer(tokenizer):
         found = list(pool.map(lambda word: tokenizer.encode(word, parse_special=True), words))
 
     assert found == expected
+
+
+@given(st.lists(st.sampled_from([b"a", b"ab", b"b", b"\xe4", b"\xe4\xbd", b"\xa0", b"\n", b"c"])))
+@settings(deadline=None)
+def test_rwkv_takes_the_longest_token_at_every_place(parts):
+    texts = [
+        b"a",
+        b"ab",
+        b"abc",
+        b"b",
+        b"c",
+        b"\xe4",
+        b"\xe4\xbd\xa0",
+        b"\xbd",
+        b"\xa0",
+        b"\n",
+        b"\n\n",
+    ]
+    written = [
+        t if t.isalpha() and t.isascii() else b"".join(b"\\x%02x" % c for c in t) for t in texts
+    ]
+    vocab = Vocab(
+        model="rwkv",
+        pieces=[b"<s>", *written],
+        types=np.array([3, *[1] * len(texts)], np.uint8),
+        scores=None,
+    )
+    tokenizer = Tokenizer(vocab)
+    data = b"".join(parts)
+
+    ids = tokenizer.encode(data)
+
+    assert tokenizer.decode(ids) == data
+    at = 0
+    for i in ids:
+        fits = [t for t in texts if data.startswith(t, at)]
+        assert texts[i - 1] == max(fits, key=len)
+        at += len(texts[i - 1])
