@@ -203,7 +203,6 @@ ROWS = [
     Row("ulimit -v 500 MB", 'ulimit -v 500000; gg run "$M" hi $ASK'),
     Row("ulimit -v 140 MB", 'ulimit -v 140000; gg run "$M" hi $ASK', 4, "", NO_MEMORY),
     Row("ulimit -v 50 MB", 'ulimit -v 50000; gg run "$M" hi $ASK', 4, "", NO_MEMORY),
-    Row("ulimit -v 20 MB", 'ulimit -v 20000; gg run "$M" hi $ASK', 4, "", NO_MEMORY),
     Row("ulimit -n 16", 'ulimit -n 16; gg run "$M" hi $ASK'),
 ]
 
