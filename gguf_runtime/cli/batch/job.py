@@ -89,12 +89,12 @@ class Job:
                     streams = self.ordered and not output.resumes
                     work.run(m, self._items(), self._parallel, ordered=streams)
             except KeyboardInterrupt:
-                self._stopped(output, progress)
+                self._stopped(output)
                 raise
             except OutputError as e:
                 if e.quiet:
                     raise
-                return self._full(output, progress, e)
+                return self._full(output, e)
         return self._finished(output, progress)
 
     def _before(self, output: Growing) -> dict[str, Any] | None:
@@ -169,17 +169,17 @@ class Job:
         else:
             say(f"answering {what}, to {output.name}")
 
-    def _stopped(self, output: Output, progress: Progress) -> None:
+    def _stopped(self, output: Output) -> None:
         self._terminal.clear()
         if isinstance(output, Growing):
-            n = self._done.n + progress.done
+            n = output.count()
             held = f"{lines(n)} in {output.name}" if n else "before the first answer"
             self._terminal.say(f"stopped: {held}; the same command goes on from there")
 
-    def _full(self, output: Output, progress: Progress, e: OutputError) -> ExitCode:
+    def _full(self, output: Output, e: OutputError) -> ExitCode:
         rows = [OutputError(OSError(0, str(e)), output.name).line]
         if isinstance(output, Growing):
-            n = self._done.n + progress.done
+            n = output.count()
             rows.append(
                 f"{lines(n)} are saved; make room, then the same command goes on from there"
             )

@@ -91,6 +91,11 @@ class Growing:
         for _, facts, _ in self._parsed():
             yield facts
 
+    def count(self) -> int:
+        """How many whole lines stand in the file, whatever a signal kept from being counted."""
+        with open(self.path, "rb") as f:
+            return sum(block.count(b"\n") for block in iter(lambda: f.read(LINES_AT_ONCE), b""))
+
     def append(self, line: bytes) -> None:
         """Write a line: all of it, or nothing and OutputError."""
         try:
