@@ -108,12 +108,14 @@ def _is_package(path: str) -> bool:
 def _imports(module: str, path: str, root: str) -> dict[str, str]:
     """Modules that a source imports, with their paths: those of our own and of its own package."""
     package = module if _is_package(path) else module.rpartition(".")[0]
+    # Where packages are installed, numpy and all others lie beside ours: they have versions.
+    ours = {_OWN, module.partition(".")[0]}
     found = {}
     text = _read(path)[1]
     # What an __init__ imports lazily it names for the type checker.
     text = text if _is_package(path) else _TYPES_ONLY.sub("", text)
     for base, names in _statements(text, package):
-        for name in names:
+        for name in names if base.partition(".")[0] in ours else ():
             # A name in a package is a module of it, or what its __init__ holds.
             for candidate in (f"{base}.{name}", base):
                 place = _place(candidate, root)

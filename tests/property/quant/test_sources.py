@@ -73,6 +73,17 @@ def test_editing_what_is_not_imported_keeps_the_key(package):
     assert key(package) == before
 
 
+def test_another_package_in_the_same_folder_is_no_part_of_the_key(package):
+    """As in site-packages, where numpy and numba lie beside an installed program."""
+    other = package.parent / f"{package.name}_other"
+    other.mkdir()
+    (other / "__init__.py").write_text("STEP = 1\n")
+    (package / "near.py").write_text(f"{STEP}\ndef more():\n    import {other.name}\n")
+    before = key(package)
+    (other / "__init__.py").write_text("STEP = 2\n")
+    assert key(package) == before
+
+
 def test_a_name_that_a_package_itself_holds_is_followed(package):
     (package / "near.py").write_text(f"from {package.name} import LIMIT\n" + STEP)
     before = key(package)
