@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from gguf_runtime.errors import RequestError
 from gguf_runtime.kernels import sample_bits
 from gguf_runtime.samplers import steps as s
 from gguf_runtime.samplers.parameters import More
@@ -96,8 +97,10 @@ class Wide:
         x = logits.copy()
         if more.logit_bias:
             ids, x = s.biased(ids, x, more.logit_bias)
+            _possible(x)
         if more.mirostat:
             ids, x = s.temperature(ids, x, o.temperature, 0, 1)
+            _possible(x)
             ids, x = s.mirostat(ids, x, more, self._mu, len(logits))
             self._last = ids, s.probabilities(x)
             return ids, x
@@ -148,9 +151,24 @@ class Wide:
         ids, x = self.candidates(logits, (), u)
         if o.greedy and o.more.adaptive_target < 0:
             return int(ids[np.lexsort((ids, -x))[0]])
+        _possible(x)
         with np.errstate(invalid="ignore"):
             e = exp_bits(x - x.max())
         running = np.add.accumulate(e.astype(np.float64))
         able = np.flatnonzero(e > 0)
         passed = able[running[able] > u * running[-1]]
         return int(ids[passed[0] if len(passed) else able[-1]])
+
+
+def _possible(x: F32) -> None:
+    """RequestError where biases and temperature leave no token to choose."""
+    top = float(x.max())
+    if top == -np.inf:
+        raise RequestError(
+            "no token is allowed here", got="a logit_bias that forbids every one that may come"
+        )
+    if not np.isfinite(top):
+        raise RequestError(
+            "a logit is too large to choose by",
+            hint="take a smaller logit_bias, or more temperature",
+        )

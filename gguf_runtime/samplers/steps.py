@@ -65,7 +65,8 @@ def biased(ids: I64, x: F32, biases: Mapping[int, float]) -> Candidates:
     out = x.copy()
     for i, b in biases.items():
         at = np.flatnonzero(ids == i)
-        out[at] = np.float32(-np.inf) if b == -math.inf else out[at] + np.float32(b)
+        with np.errstate(over="ignore"):  # beyond float32: infinite
+            out[at] = out[at] + np.float32(b)
     return ids, out
 
 

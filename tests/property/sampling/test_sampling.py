@@ -188,6 +188,27 @@ def test_a_forbidden_token_never_comes():
     assert drawn.count(8) > 600
 
 
+@pytest.mark.parametrize("how", [{}, {"temperature": 0}, {"mirostat": 2}], ids=str)
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        ({1: -np.inf, 2: -np.inf}, "no token is allowed"),
+        ({1: -1e300, 2: -np.inf}, "no token is allowed"),
+        ({1: 1e300}, "too large"),
+    ],
+)
+def test_biases_that_leave_no_token_are_an_error_of_the_request(how, bias, message):
+    x = np.array([-np.inf, 1, 2, -np.inf], np.float32)  # as a constraint leaves it
+
+    with pytest.raises(RequestError, match=message):
+        Sampling(logit_bias=bias, **how).draw(x)
+
+
+def test_a_bias_that_a_low_temperature_makes_infinite_is_an_error_of_the_request():
+    with pytest.raises(RequestError, match="too large"):
+        Sampling(logit_bias={1: 3e38}, temperature=0.5).draw([1, 2])
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
