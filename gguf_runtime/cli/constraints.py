@@ -10,6 +10,7 @@ import typer
 from gguf_runtime.errors import FileError, RequestError
 
 MOST_BYTES = 16 << 20
+NAMES = ("schema", "regex", "grammar", "choice", "choices")
 
 Schema = Annotated[
     str | None,

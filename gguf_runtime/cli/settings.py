@@ -92,8 +92,16 @@ class Settings(Choice):
         asked["stop_ids"] = list(self.stop_id) if self.stop_id else None
         asked["speculate"] = False if self.no_speculate else None
         asked |= more_sampling(self)
-        asked |= c.asked(self.schema, self.regex, self.grammar, self.choice, self.choices)
+        asked |= c.asked(**self._constraints())
         return {k: v for k, v in asked.items() if v is not None}
+
+    def _constraints(self) -> dict[str, Any]:
+        """Those of the first place that gives one: a line of a batch, the command line, …"""
+        given = {k: getattr(self, k) for k in c.NAMES}
+        rank = {k: _rank(self.origins.get(k, "")) for k, v in given.items() if v}
+        return {
+            k: v if rank.get(k) == max(rank.values(), default=0) else None for k, v in given.items()
+        }
 
     def machine(self) -> dict[str, Any]:
         """What was asked of the machine and the model, as `load` takes it."""
@@ -152,6 +160,13 @@ def _variable(text: str) -> tuple[str, Any]:
             "--template-arg: not KEY=JSON",
             f"expected enable_thinking=false or name='\"text\"', got {text!r}",
         ) from None
+
+
+def _rank(origin: str) -> int:
+    """What comes first has the highest."""
+    if origin == COMMAND_LINE:
+        return 2
+    return 0 if origin == "config.toml" else 1 if origin.startswith("environment") else 3
 
 
 @functools.cache

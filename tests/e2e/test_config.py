@@ -154,3 +154,14 @@ def test_the_library_does_not_read_the_file(gg, model, config, tmp_path):
             out = loaded.complete("a", max_tokens=4)
 
     assert out.sampling["temperature"] == 0.8
+
+
+def test_a_constraint_of_the_command_line_replaces_one_of_the_file(gg, model, config):
+    config('choice = ["x", "y"]\n')
+
+    own = gg("run", model, "a", "--regex", "[0-9]{3}", "--seed", "1")
+    both = gg("run", model, "a", "--regex", "[0-9]{3}", "--choice", "b")
+
+    assert own.code == 0
+    assert own.out.strip().isdecimal()
+    assert "exclude each other" in both.err

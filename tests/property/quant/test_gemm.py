@@ -177,7 +177,11 @@ def test_nothing_is_read_or_written_beyond_the_end_of_its_array(isa, kernels):
 @every_isa
 @every_type
 def test_the_check_before_publishing_finds_a_wrong_bit_and_a_stray_write(isa, t, kernels):
-    spec, kernel = next((s, k) for s, k in kernels(isa).items() if s.params[0] == t.name)
+    spec, kernel = next(
+        (s, k)
+        for s, k in kernels(isa).items()
+        if s.params[0] == t.name and not s.check.endswith("check_decode")
+    )
     check = getattr(checks, spec.check.rsplit(".", 1)[1])
     out = {}
 
