@@ -119,11 +119,6 @@ class Guide:
         matcher = self._state.follow(answer[begin:])
         return bool(matcher.is_accepting() and matcher.is_stopped())
 
-    def complete(self, answer: Sequence[int]) -> bool:
-        """Whether the text may end here."""
-        begin = self._begin(answer)
-        return begin >= 0 and bool(self._state.follow(answer[begin:]).is_accepting())
-
     # ---- the end in time -----------------------------------------------------------------------
 
     def settle(self, answer: Sequence[int], token: int) -> int | None:

@@ -242,7 +242,7 @@ def mirostat(ids: I64, x: F32, more: More, mu: float, n_vocab: int) -> Candidate
 
 
 def adapted(x: F32, target: float) -> F32:
-    """Logits by how near a probability is to the target."""
+    """Logits by how near a probability is to the target; what was forbidden stays so."""
     far = np.abs(probabilities(x) - np.float32(target)) / np.float32(WIDTH)
-    out: F32 = np.float32(PEAK) - np.float32(SHARPNESS) * far * far / (np.float32(1) + far)
-    return out
+    near: F32 = np.float32(PEAK) - np.float32(SHARPNESS) * far * far / (np.float32(1) + far)
+    return np.where(x == -np.inf, np.float32(-np.inf), near)

@@ -175,6 +175,17 @@ def test_logits_that_no_token_can_be_chosen_from_are_an_error(logits):
         Sampling().draw(logits)
 
 
+def test_aiming_at_unlikely_tokens_never_takes_a_forbidden_one():
+    x = np.full(50, -np.inf, np.float32)
+    x[[3, 4]] = 5.0, 1.0
+    s = Sampling(adaptive_target=0.0, top_k=0, min_p=0, top_p=1, temperature=1, seed=1)
+
+    for _ in range(300):
+        token = s.draw(x)
+        assert token in (3, 4)
+        s.accept(token)
+
+
 def test_a_forbidden_token_never_comes():
     x = np.zeros(50, np.float32)
     s = Sampling(logit_bias={7: -np.inf, 8: 3.0}, top_k=0, min_p=0, top_p=1, temperature=1, seed=1)
